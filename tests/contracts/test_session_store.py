@@ -15,7 +15,7 @@ from kimi.application.ports import SessionFiles, SessionStore
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
-from kimi.domain.events.event import StepBegin, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.events.event import MCPLoadingBegin, StepBegin, ToolResult, TurnBegin, TurnEnd
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SessionState, SystemPromptRecord, UsageRecord
 from kimi.domain.tools.tool import INTERRUPTED, TodoItem, tool_message, tool_ok
 from kimi.infrastructure.store.jsonl import JsonlStore
@@ -328,8 +328,30 @@ async def test_a_session_with_an_event_a_message_or_a_title_stays(store: Session
     else:
         files.save_state(SessionState(custom_title="x"))
     files.close()
-    assert [one.id for one in store.list_sessions()] == ["one"]
+    assert [one.id for one in store.list_sessions()] == ([] if what == "title" else ["one"])
     (await opened(store, "one")).close()
+
+
+@pytest.mark.spec("R-285")
+async def test_a_session_without_a_prompt_is_not_listed(store: SessionStore) -> None:
+    files = await store.create("one")
+    files.append_event(encode_event(MCPLoadingBegin()), 1.0)
+    files.append_context([SystemPromptRecord("be brief"), CheckpointRecord(0)])
+    files.save_state(SessionState(custom_title="named before"))
+    assert list(store.list_sessions()) == []
+    files.append_event(encode_event(TurnBegin("and now")), 2.0)
+    assert [one.title for one in store.list_sessions()] == ["named before"]
+    files.close()
+
+
+@pytest.mark.spec("R-284")
+async def test_an_id_with_a_colon_names_a_session(store: SessionStore) -> None:
+    await stored(store, "user:4711")
+    store.mark_last("user:4711")
+    assert [one.id for one in store.list_sessions()] == [store.last_session_id()] == ["user:4711"]
+    (await opened(store, "user:4711")).close()
+    assert await store.delete("user:4711")
+    assert list(store.list_sessions()) == []
 
 
 async def test_existing_session_is_not_removed_on_close(store: SessionStore) -> None:
@@ -378,7 +400,6 @@ async def test_titles_come_from_the_state_or_the_first_input(store: SessionStore
         "typed": "please fix the build…",
         "parts": "look at this",
         "named": "Chosen",
-        "silent": "Untitled",
     }
     assert found["typed"].work_dir == "/srv/app"
     assert all(one.updated_at > 0 and math.isfinite(one.updated_at) for one in found.values())

@@ -17,7 +17,8 @@ from kimi.domain.history.history import History
 from kimi.domain.history.session import CheckpointRecord, SessionState, SystemPromptRecord, UsageRecord
 from kimi.domain.tools.tool import TodoItem
 from kimi.infrastructure.store.event_line import METADATA_LINE, encode_event_line
-from kimi.infrastructure.store.layout import sessions_directory
+from kimi.infrastructure.store.jsonl import JsonlStore
+from kimi.infrastructure.store.layout import decode_name, encode_name, sessions_directory
 from tests.support.store_children import WORK_DIR, opened, session_path, store_at, write_session
 
 pytestmark = pytest.mark.anyio
@@ -301,3 +302,41 @@ async def test_sessions_are_sorted_by_the_time_of_their_context(tmp_path: Path) 
         ("b", 1000),
     ]
     assert store_at(tmp_path, WORK_DIR + "/sub").list_sessions() == []
+
+
+@pytest.mark.spec("R-284")
+@pytest.mark.parametrize("session_id", ["user:4711", "C:x", 'a*b?"c"<d>|e', "0b6e-plain"])
+def test_windows_gets_names_that_it_takes_and_other_systems_the_id(session_id: str) -> None:
+    name = encode_name(session_id, on_windows=True)
+    assert not set(name) & set(':*?"<>|')
+    assert decode_name(name, on_windows=True) == session_id
+    assert encode_name(session_id, on_windows=False) == decode_name(session_id, on_windows=False) == session_id
+    assert (name == session_id) is (session_id == "0b6e-plain")
+
+
+async def test_deleting_a_link_in_place_of_a_session_leaves_its_target_alone(tmp_path: Path) -> None:
+    target = write_session(tmp_path / "elsewhere", REFERENCE.encode())
+    directory = session_path(tmp_path / "share")
+    directory.parent.mkdir(parents=True)
+    directory.symlink_to(target)
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in (target, *target.iterdir()))
+    with pytest.raises(StoreFailed, match="is a link"):
+        await store_at(tmp_path / "share").delete("one")
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in (target, *target.iterdir())) == before
+
+
+async def test_adopted_session_is_opened_where_it_is_stored(tmp_path: Path) -> None:
+    write_session(tmp_path, REFERENCE.encode())
+    store = JsonlStore(str(tmp_path), "/srv/other", adopted={"one": WORK_DIR})
+    files = await store.open("one")
+    assert files is not None
+    assert len(files.load_context()) == 8
+    files.close()
+    store.mark_last("one")
+    assert store_at(tmp_path).last_session_id() == "one"
+    assert store.last_session_id() is None
+    new = await store.create("two")
+    new.append_context([user_message("hi")])
+    assert new.directory is not None
+    assert os.path.dirname(new.directory) == sessions_directory(str(tmp_path), "/srv/other")
+    new.close()

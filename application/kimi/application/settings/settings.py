@@ -327,6 +327,8 @@ class Settings(SettingsSlice):
     """Start new sessions in plan mode."""
     slash_commands: bool = True
     """Whether prompts may be slash commands; False for programs that pass on what others wrote."""
+    adopted_sessions: tuple[tuple[str, str], ...] = ()
+    """Sessions of other work directories that go on in this one: ids, with the directory that each is stored for."""
     additional_dirs: tuple[str, ...] = ()
     own_files: tuple[str, ...] = ()
     """Files named on the command line that may hold keys; tools cannot read them, like those of the share directory."""

@@ -85,7 +85,7 @@ def check_session_id(text: str) -> str:
 
     Raises:
         InvalidSessionId: it is blank, `.` or `..`, longer than 128 characters or 240 bytes, or holds a slash, a
-            backslash, a colon or a control character (R-56).
+            backslash or a control character (R-56).
     """
     if not text.strip() or text in (".", ".."):
         raise InvalidSessionId("A session id must not be blank, '.' or '..'.")
@@ -93,8 +93,8 @@ def check_session_id(text: str) -> str:
         raise InvalidSessionId(f"A session id must not be longer than {MAX_ID_LENGTH} characters.")
     if len(text.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
         raise InvalidSessionId(f"A session id must not be longer than {MAX_ID_BYTES} bytes.")
-    if any(char in "/\\:" or ord(char) < 32 or ord(char) == 127 for char in text):
-        raise InvalidSessionId("A session id must not contain slashes, backslashes, colons or control characters.")
+    if any(char in "/\\" or ord(char) < 32 or ord(char) == 127 for char in text):
+        raise InvalidSessionId("A session id must not contain slashes, backslashes or control characters.")
     return text
 
 

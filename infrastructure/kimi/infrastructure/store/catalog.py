@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kimi.domain.history.session import SessionSummary, check_session_id
 from kimi.infrastructure.store.kimi_json import list_known_work_dirs
-from kimi.infrastructure.store.layout import find_context_file, normalize_path, sessions_directory
+from kimi.infrastructure.store.layout import find_context_file, normalize_path, session_directory, sessions_directory
 
 
 class JsonlCatalog:
@@ -46,4 +46,6 @@ class JsonlCatalog:
 
 
 def _has_session(directory: str, session_id: str) -> bool:
-    return os.path.isdir(os.path.join(directory, session_id)) or find_context_file(directory, session_id) is not None
+    return (
+        os.path.isdir(session_directory(directory, session_id)) or find_context_file(directory, session_id) is not None
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 import anyio
 
@@ -28,6 +29,7 @@ from kimi.infrastructure.store.layout import (
     STATE_FILE,
     find_context_file,
     normalize_path,
+    session_directory,
     sessions_directory,
 )
 from kimi.infrastructure.store.session_files import JsonlSession
@@ -40,18 +42,27 @@ _LOCK_RETRY_S = 0.05
 class JsonlStore:
     """The sessions of one work directory below a share directory; see the port `SessionStore`.
 
-    `lock_wait_s` is how long `open` and `delete` wait for a session that another process holds.
+    `lock_wait_s` is how long `open` and `delete` wait for a session that another process holds. `adopted` are sessions
+    of other work directories that are opened too: the work directory of each, by id.
     """
 
-    def __init__(self, share_dir: str, work_dir: str, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+    def __init__(
+        self,
+        share_dir: str,
+        work_dir: str,
+        *,
+        lock_wait_s: float = LOCK_WAIT_S,
+        adopted: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._share_dir = share_dir
         self._work_dir = normalize_path(work_dir)
         self._root = sessions_directory(share_dir, work_dir)
         self._lock_wait_s = lock_wait_s
+        self._adopted = adopted
 
     async def create(self, session_id: str) -> JsonlSession:
         """Create a session; its directory is made with its first record."""
-        directory = os.path.join(self._root, check_session_id(session_id))
+        directory = self._find_directory(check_session_id(session_id))
         return JsonlSession(
             session_id, directory, FileLock(os.path.join(directory, LOCK_FILE)), on_removed=self._forget_last
         )
@@ -61,10 +72,10 @@ class JsonlStore:
         lock = await self._acquire_lock(session_id)
         if lock is None:
             return None
-        directory = os.path.join(self._root, session_id)
+        directory = self._find_directory(session_id)
         try:
             with wrap_os_errors("open", directory):
-                self._migrate(session_id, directory)
+                _migrate(directory)
             return JsonlSession(session_id, directory, lock, on_removed=self._forget_last)
         except BaseException:
             lock.release()
@@ -83,7 +94,8 @@ class JsonlStore:
         """Remember the session in `kimi.json`. Raises StoreFailed."""
         from kimi.infrastructure.store import kimi_json  # start-up time
 
-        kimi_json.set_last_session_id(self._share_dir, self._work_dir, check_session_id(session_id))
+        work_dir = self._find_work_dir(check_session_id(session_id))
+        kimi_json.set_last_session_id(self._share_dir, work_dir, session_id)
 
     def list_sessions(self) -> Sequence[SessionSummary]:
         """The sessions that are not empty, newest first."""
@@ -93,12 +105,13 @@ class JsonlStore:
 
     async def delete(self, session_id: str) -> bool:
         """Remove a session. Raises SessionBusy, and StoreFailed when files of other programs are in it."""
-        from kimi.infrastructure.store.files.removal import remove_session  # start-up time
+        from kimi.infrastructure.store.files.removal import refuse_link, remove_session  # start-up time
 
+        directory = self._find_directory(check_session_id(session_id))
+        refuse_link(directory)  # before the lock, whose file would be made where the link leads
         lock = await self._acquire_lock(session_id)
         if lock is None:
             return False
-        directory = os.path.join(self._root, session_id)
         try:
             with wrap_os_errors("remove", directory):
                 remove_session(directory)
@@ -110,14 +123,22 @@ class JsonlStore:
 
     def _exists(self, session_id: str) -> bool:
         try:
-            return find_context_file(self._root, check_session_id(session_id)) is not None
+            check_session_id(session_id)
         except InvalidSessionId:
             return False
+        root = sessions_directory(self._share_dir, self._find_work_dir(session_id))
+        return find_context_file(root, session_id) is not None
+
+    def _find_directory(self, session_id: str) -> str:
+        return session_directory(sessions_directory(self._share_dir, self._find_work_dir(session_id)), session_id)
+
+    def _find_work_dir(self, session_id: str) -> str:
+        return self._adopted.get(session_id, self._work_dir)
 
     async def _acquire_lock(self, session_id: str) -> FileLock | None:
         """Acquire the lock of an existing session; None if there is no such session."""
         check_session_id(session_id)
-        directory = os.path.join(self._root, session_id)
+        directory = self._find_directory(session_id)
         lock = FileLock(os.path.join(directory, LOCK_FILE))
         deadline = time.monotonic() + self._lock_wait_s
         while self._exists(session_id):
@@ -133,28 +154,28 @@ class JsonlStore:
                 await anyio.sleep(_LOCK_RETRY_S)
         return None
 
-    def _migrate(self, session_id: str, directory: str) -> None:
-        """Bring files of older versions into the present layout and remove the rest of a crash. Raises OSError."""
-        context = os.path.join(directory, CONTEXT_FILE)
-        if not os.path.exists(context):
-            os.replace(os.path.join(self._root, session_id + ".jsonl"), context)
-        for name in (CONTEXT_FILE, STATE_FILE):
-            remove_file(os.path.join(directory, name + NEW_SUFFIX))
-        old_path, state_path = os.path.join(directory, OLD_METADATA_FILE), os.path.join(directory, STATE_FILE)
-        old = read_json_object(old_path)
-        if old is not None:
-            replace_file(
-                state_path, encode_json(with_legacy_metadata(read_json_object(state_path) or {"version": 1}, old))
-            )
-            os.unlink(old_path)
-
     def _forget_last(self, session_id: str) -> None:
         """No longer the last session of the work dir, if it was."""
         from kimi.infrastructure.store import kimi_json  # start-up time
 
+        work_dir = self._find_work_dir(session_id)
         with suppress(StoreFailed):
-            if kimi_json.read_last_session_id(self._share_dir, self._work_dir) == session_id:
-                kimi_json.set_last_session_id(self._share_dir, self._work_dir, None, only_if=session_id)
+            if kimi_json.read_last_session_id(self._share_dir, work_dir) == session_id:
+                kimi_json.set_last_session_id(self._share_dir, work_dir, None, only_if=session_id)
+
+
+def _migrate(directory: str) -> None:
+    """Bring files of older versions into the present layout and remove the rest of a crash. Raises OSError."""
+    context = os.path.join(directory, CONTEXT_FILE)
+    if not os.path.exists(context):
+        os.replace(directory + ".jsonl", context)
+    for name in (CONTEXT_FILE, STATE_FILE):
+        remove_file(os.path.join(directory, name + NEW_SUFFIX))
+    old_path, state_path = os.path.join(directory, OLD_METADATA_FILE), os.path.join(directory, STATE_FILE)
+    old = read_json_object(old_path)
+    if old is not None:
+        replace_file(state_path, encode_json(with_legacy_metadata(read_json_object(state_path) or {"version": 1}, old)))
+        os.unlink(old_path)
 
 
 def _try_lock(lock: FileLock, directory: str) -> bool:

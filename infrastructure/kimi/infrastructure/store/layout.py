@@ -24,6 +24,8 @@ _OUR_FILES = re.compile(
     r"(context(_\d+|_sub_\d+)?\.jsonl|wire\.jsonl|state\.json|metadata\.json)(\.new)?|session\.lock"
 )
 _OUR_DIRECTORIES = frozenset({SUBAGENTS_DIRECTORY, "tasks", "notifications", "output"})
+_WINDOWS_NAMES = {ord(char): 0xF000 + ord(char) for char in ':*?"<>|'}
+_WINDOWS_CHARACTERS = {coded: char for char, coded in _WINDOWS_NAMES.items()}
 _ROTATED_NAME = re.compile(r"context_(\d+)\.jsonl")
 
 
@@ -38,9 +40,29 @@ def sessions_directory(share_dir: str, work_dir: str) -> str:
     return os.path.join(share_dir, "sessions", name)
 
 
+def session_directory(directory: str, session_id: str) -> str:
+    """Return the directory of a session in the sessions directory of a work dir."""
+    return os.path.join(directory, encode_name(session_id))
+
+
+def encode_name(session_id: str, *, on_windows: bool = os.name == "nt") -> str:
+    """Return the file name that stands for a session id: the id itself, but for what Windows takes in no name.
+
+    There such a character becomes the one of the private use area by which Cygwin and Samba write it too: a colon would
+    name a drive or a hidden stream of a file.
+    """
+    return session_id.translate(_WINDOWS_NAMES) if on_windows else session_id
+
+
+def decode_name(name: str, *, on_windows: bool = os.name == "nt") -> str:
+    """Return the session id that a file name stands for."""
+    return name.translate(_WINDOWS_CHARACTERS) if on_windows else name
+
+
 def find_context_file(directory: str, session_id: str) -> str | None:
     """The context file of a session in the sessions directory of a work dir, the oldest layout included."""
-    for path in (os.path.join(directory, session_id, CONTEXT_FILE), os.path.join(directory, session_id + ".jsonl")):
+    path = session_directory(directory, session_id)
+    for path in (os.path.join(path, CONTEXT_FILE), path + ".jsonl"):
         if os.path.isfile(path):
             return path
     return None

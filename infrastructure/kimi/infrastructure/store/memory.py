@@ -39,6 +39,11 @@ class _StoredSession:
     output: list[str] = field(default_factory=list[str])
 
     @property
+    def has_prompt(self) -> bool:
+        messages = any(isinstance(record, Message) for record in self.records)
+        return messages or find_first_input(self.event_lines) is not None
+
+    @property
     def is_empty(self) -> bool:
         messages = any(isinstance(record, Message) for record in self.records)
         return not (self.event_lines or messages or self.state.custom_title or self.subagent)
@@ -235,7 +240,7 @@ class MemoryStore:
                 stored.updated_at,
             )
             for session_id, stored in self._sessions.items()
-            if not stored.is_empty
+            if stored.has_prompt
         ]
         return sorted(found, key=lambda one: one.updated_at, reverse=True)
 

@@ -20,7 +20,14 @@ from kimi.infrastructure.store.event_line import find_first_timestamp, find_last
 from kimi.infrastructure.store.files.disk import wrap_os_errors
 from kimi.infrastructure.store.files.lines import read_lines_backward, read_lines_until
 from kimi.infrastructure.store.jsonl import JsonlStore
-from kimi.infrastructure.store.layout import CONTEXT_FILE, EVENTS_FILE, LOCK_FILE, find_context_file, sessions_directory
+from kimi.infrastructure.store.layout import (
+    CONTEXT_FILE,
+    EVENTS_FILE,
+    LOCK_FILE,
+    find_context_file,
+    session_directory,
+    sessions_directory,
+)
 
 MANIFEST = "manifest.json"
 
@@ -46,7 +53,7 @@ class ZipSessionArchives:
             context = find_context_file(directory, session_id)
             if context is not None:
                 with wrap_os_errors("read", context):
-                    return _load_stored_session(session_id, os.path.join(directory, session_id), context)
+                    return _load_stored_session(session_id, session_directory(directory, session_id), context)
         return None
 
     def logs(self) -> Sequence[StoredFile]:

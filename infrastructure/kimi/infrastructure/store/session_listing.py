@@ -16,7 +16,14 @@ from kimi.domain.errors import InvalidSessionId
 from kimi.domain.history.session import SessionSummary, check_session_id, shorten_title
 from kimi.infrastructure.store.event_line import parse_envelope
 from kimi.infrastructure.store.files.lines import read_head_lines
-from kimi.infrastructure.store.layout import EVENTS_FILE, OLD_METADATA_FILE, STATE_FILE, find_context_file
+from kimi.infrastructure.store.layout import (
+    EVENTS_FILE,
+    OLD_METADATA_FILE,
+    STATE_FILE,
+    decode_name,
+    find_context_file,
+    session_directory,
+)
 from kimi.infrastructure.store.state import find_legacy_title, read_json_object
 
 _HEAD_BYTES = 256 * 1024
@@ -36,7 +43,7 @@ def _list_session_ids(directory: str) -> Iterator[str]:
         return
     for name in names:
         try:
-            yield check_session_id(name)
+            yield check_session_id(decode_name(name))
         except InvalidSessionId:
             continue
 
@@ -49,13 +56,11 @@ def _summarize_session(directory: str, session_id: str, work_dir: str) -> Sessio
         updated_at = os.stat(context).st_mtime
     except OSError:  # removed during the listing
         return None
-    path = os.path.join(directory, session_id)
-    title = _read_stored_title(path)
-    if title is None:
-        title = find_first_input(read_head_lines(os.path.join(path, EVENTS_FILE), _HEAD_BYTES))
-    if title is None and not _has_message(context):
-        return None
-    return SessionSummary(session_id, work_dir, format_title(title), updated_at)
+    path = session_directory(directory, session_id)
+    prompt = find_first_input(read_head_lines(os.path.join(path, EVENTS_FILE), _HEAD_BYTES))
+    if prompt is None and not _has_message(context):
+        return None  # nobody has asked anything: a title alone, or what starts before the first prompt, is no session
+    return SessionSummary(session_id, work_dir, format_title(_read_stored_title(path) or prompt), updated_at)
 
 
 def format_title(text: str | None) -> str:
@@ -71,17 +76,15 @@ def _read_stored_title(path: str) -> str | None:
 
 
 def find_first_input(lines: Iterable[bytes]) -> str | None:
-    """Return the input of the first turn in the lines of an event log; empty if there are only other events.
+    """Return the input of the first turn in the lines of an event log, None if there is no turn.
 
-    None if there are no events. A last line that is cut is read as far as it goes.
+    A last line that is cut is read as far as it goes.
     """
-    seen = None
     for line in lines:
         message = parse_envelope(line) or _parse_cut_line(line)
         if message.get("type") == "TurnBegin":
             return _extract_input_text(message.get("payload"))
-        seen = "" if message else seen
-    return seen
+    return None
 
 
 def _parse_cut_line(line: bytes) -> JsonObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
@@ -17,7 +17,6 @@ from kimi.application.ports import NewId, SessionCatalog
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
-from kimi.domain.history.session import SessionSummary
 from kimi.interfaces.acp.auth import LOGIN_METHOD_ID
 from kimi.interfaces.acp.handshake import Handshake
 from kimi.interfaces.acp.sessions import options
@@ -190,13 +189,7 @@ class AcpAgent:
                 raise invalid_params("cwd must be an absolute path", cwd=cwd)
             cwd = os.path.abspath(cwd)
         stored = await anyio.to_thread.run_sync(self._catalog.list_sessions, cwd)
-        known = {one.id for one in stored}
-        shown = [one for one in self._summarize_open_sessions() if one.id not in known and cwd in (None, one.work_dir)]
-        return build_page([*stored, *shown], params.get("cursor"))
-
-    def _summarize_open_sessions(self) -> Iterable[SessionSummary]:
-        for session in self._sessions.list_open():
-            yield SessionSummary(session.id, session.location.cwd, "Untitled", session.opened_at)
+        return build_page(stored, params.get("cursor"))
 
     def _forbid_cancel(self) -> None:
         """Make the current request impossible to cancel: half of it would leave a session without an owner."""

@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 _SECRET_TABLES = ("custom_headers", "headers", "env")
 
 
-def build_store(settings: Settings) -> SessionStore:
-    """Return the store of the work directory's sessions, as files."""
-    from kimi.infrastructure.store.jsonl import JsonlStore
+def build_store(settings: Settings, lock_wait_s: float | None = None) -> SessionStore:
+    """Return the store of the work directory's sessions, as files.
 
-    return JsonlStore(settings.share_dir, settings.work_dir)
+    `lock_wait_s` is how long a session that another process holds is waited for, if not as long as usual.
+    """
+    from kimi.infrastructure.store.jsonl import LOCK_WAIT_S, JsonlStore
+
+    wait = LOCK_WAIT_S if lock_wait_s is None else lock_wait_s
+    adopted = dict(settings.adopted_sessions)
+    return JsonlStore(settings.share_dir, settings.work_dir, lock_wait_s=wait, adopted=adopted)
 
 
 def build_memory_store(work_dir: str) -> SessionStore:

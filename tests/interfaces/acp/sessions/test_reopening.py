@@ -117,7 +117,7 @@ async def test_unreadable_record_is_an_error_on_load(place: Place) -> None:
     async with acp_client(place, adapt=using(FakeModel([[TextPart("two")]]))) as client:
         await client.shake_hands()
         error = await client.error("session/load", at(place, session_id))
-        assert error["code"] == -32603
+        assert error["code"] == -32600
         assert error["message"].startswith("Nothing of this session's record can be read")
         assert client.updates() == []
         refused = await client.error("session/prompt", prompt(session_id, "hi"))

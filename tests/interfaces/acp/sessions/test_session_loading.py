@@ -12,6 +12,7 @@ from kimi.domain.content.parts import TextPart, ThinkPart
 from tests.support.acp.client import acp_client, kind_of, prompt, using
 from tests.support.acp.stored_sessions import at, one_turn, shell, texts_of
 from tests.support.fakes import FakeModel, forever
+from tests.support.program.pace import slowdown
 from tests.support.program.wire_process import Json, Place
 
 pytestmark = pytest.mark.anyio
@@ -181,7 +182,8 @@ async def test_fork_is_independent_of_its_source(place: Place, is_open: bool) ->
     ]
 
 
-async def test_session_of_another_process_is_refused(place: Place) -> None:
+@pytest.mark.spec("R-286")
+async def test_session_of_another_process_is_refused_soon_and_in_words(place: Place) -> None:
     model = FakeModel([[TextPart("one")]])
     async with acp_client(place, adapt=using(model)) as holder:
         await holder.shake_hands()
@@ -189,8 +191,12 @@ async def test_session_of_another_process_is_refused(place: Place) -> None:
         await holder.say(session_id, "hi")
         async with acp_client(place) as client:
             await client.shake_hands()
-            error = await client.error("session/load", at(place, session_id))
-            assert (error["code"], error["data"]) == (-32603, {"reason": "session_locked"})
+            for method in ("session/load", "session/resume", "session/fork"):
+                began = anyio.current_time()
+                error = await client.error(method, at(place, session_id))
+                assert (error["code"], error["data"]) == (-32600, {"reason": "session_locked"})
+                assert f"Session {session_id} is already open" in error["message"]
+                assert anyio.current_time() - began < 2.5 * slowdown()
             assert (await client.result("session/list"))["sessions"]
 
 

@@ -198,14 +198,15 @@ async def test_sessions_of_all_directories_are_listed_in_pages(place: Place, tmp
         assert (await client.error("session/list", {"cwd": "relative"}))["code"] == -32602
 
 
-async def test_a_session_without_a_turn_is_listed_while_it_is_open(place: Place) -> None:
-    async with acp_client(place) as client:
+@pytest.mark.spec("R-285")
+async def test_a_session_is_listed_from_its_first_prompt_on(place: Place) -> None:
+    async with acp_client(place, adapt=using(FakeModel([[TextPart("x")]]))) as client:
         await client.shake_hands()
         session_id = await client.new_session(place)
+        assert await client.result("session/list") == {"sessions": []}  # the chat that asks is not offered to itself
+        await client.say(session_id, "hi")
         (one,) = (await client.result("session/list"))["sessions"]
-        assert (one["sessionId"], one["cwd"]) == (session_id, str(place.work))
-        await client.result("session/close", {"sessionId": session_id})
-        assert await client.result("session/list") == {"sessions": []}
+        assert (one["sessionId"], one["cwd"], one["title"]) == (session_id, str(place.work), "hi")
 
 
 # --- the end of sessions ----------------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ async def test_when_all_sessions_are_busy_no_further_one_opens(place: Place) -> 
         while len(client.updates("agent_message_chunk")) < 64:
             await client.next_line()
         error = await client.error("session/new", {"cwd": str(place.work)})
-        assert (error["code"], error["data"]) == (-32603, {"reason": "session_limit"})
+        assert (error["code"], error["data"]) == (-32600, {"reason": "session_limit"})
         await client.notify("session/cancel", {"sessionId": sessions[5]})
         assert (await client.answer_of(calls[5]))["result"]["stopReason"] == "cancelled"
         await client.new_session(place)

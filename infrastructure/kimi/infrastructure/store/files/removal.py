@@ -36,8 +36,8 @@ def remove_session(directory: str) -> None:
     import shutil  # its archive modules cost start-up time, and sessions are seldom deleted
 
     names = os.listdir(directory)
-    foreign = [name for name in names if not _is_ours(directory, name)]
-    if foreign or os.path.islink(directory):
+    refuse_link(directory)
+    if not all(_is_ours(directory, name) for name in names):
         raise StoreFailed(f"Session {directory} holds files of other programs; remove it by hand.")
     for name in _sort_context_last(names):
         path = os.path.join(directory, name)
@@ -47,6 +47,12 @@ def remove_session(directory: str) -> None:
             shutil.rmtree(path)
     with suppress(FileNotFoundError):
         os.unlink(directory + ".jsonl")  # the oldest layout
+
+
+def refuse_link(directory: str) -> None:
+    """Raise StoreFailed if a link stands in the place of the directory of a session."""
+    if os.path.islink(directory):
+        raise StoreFailed(f"Session {directory} is a link; remove it by hand.")
 
 
 def _is_ours(directory: str, name: str) -> bool:

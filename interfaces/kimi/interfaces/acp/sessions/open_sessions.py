@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -64,7 +63,6 @@ class OpenSession:
     """The state to restore, from when the session was last suspended."""
     has_lost_model: bool = False
     """Whether the last model of the session could not be restored; the client is then sent the options."""
-    opened_at: float = field(default_factory=time.time)
     settings: Settings = field(init=False)
     """The settings of the session, derived from `process_settings` and `location`."""
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
+from kimi.application.ports import SessionStore
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import McpServer, Settings
 from kimi.interfaces.acp.sessions.mcp_servers import InvalidMcpServer, parse_mcp_servers
 from kimi.interfaces.acp.transport.errors import invalid_params
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.store import build_store
 from kimi.interfaces.process.log import hide_secrets
+
+LOCK_WAIT_S: Final = 1.0
+"""How long a session that another process holds is waited for: a user looks at the editor, which shows nothing yet."""
 
 LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
 _FileStamps: TypeAlias = tuple[tuple[str, int, int] | None, ...]
@@ -105,9 +110,6 @@ def derive_app(shared: App, settings: Callable[[], Settings], stored_work_dir: s
 
     It shares what does not depend on them: the HTTP client for providers, the agent, the search program.
     """
-    own: dict[str, Any] = {}
-    if stored_work_dir is not None:
-        own["store"] = App(settings=providers.Object(settings().model_copy(update={"work_dir": stored_work_dir}))).store
     return App(
         settings=providers.Callable(settings),
         environ=_delegate_to(shared.environ),
@@ -117,8 +119,15 @@ def derive_app(shared: App, settings: Callable[[], Settings], stored_work_dir: s
         ripgrep=_delegate_to(shared.ripgrep),
         extra_tools=_delegate_to(shared.extra_tools),
         agent=_delegate_to(shared.agent),
-        **own,
+        store=providers.Singleton(_build_store, settings, stored_work_dir),
     )
+
+
+def _build_store(settings: Callable[[], Settings], stored_work_dir: str | None) -> SessionStore:
+    found = settings()
+    if stored_work_dir is not None:
+        found = found.model_copy(update={"work_dir": stored_work_dir})
+    return build_store(found, LOCK_WAIT_S)
 
 
 def _delegate_to(provider: Callable[[], Any]) -> Any:

@@ -82,7 +82,7 @@ def nothing_to_replay() -> RpcError:
     An empty success would look as if the conversation were lost (acp spec 4.6).
     """
     message = "Nothing of this session's record can be read, so it cannot be shown; resume it to go on without."
-    return RpcError(INTERNAL_ERROR, message, {"reason": "record_unreadable"})
+    return RpcError(INVALID_REQUEST, message, {"reason": "record_unreadable"})
 
 
 def unsupported_content(missing: Sequence[str]) -> RpcError:
@@ -93,7 +93,11 @@ def unsupported_content(missing: Sequence[str]) -> RpcError:
 
 
 def to_rpc_error(error: Exception, methods: Sequence[JsonObject]) -> RpcError:
-    """Return the answer to a request that failed with `error`. An unexpected error is logged under an id."""
+    """Return the answer to a request that failed with `error`. An unexpected error is logged under an id.
+
+    What the user can change is no internal error: there are editors that hide the words of one, and go on as if a
+    session had been opened.
+    """
     match unwrap_single_cause(error):
         case RpcError() as error:
             return error
@@ -108,9 +112,9 @@ def to_rpc_error(error: Exception, methods: Sequence[JsonObject]) -> RpcError:
         case ChatProviderError() as error:
             return _provider_error(error)
         case SessionBusy() as error:
-            return RpcError(INTERNAL_ERROR, str(error), {"reason": "session_locked"})
+            return RpcError(INVALID_REQUEST, str(error), {"reason": "session_locked"})
         case TooManySessions() as error:
-            return RpcError(INTERNAL_ERROR, str(error), {"reason": "session_limit"})
+            return RpcError(INVALID_REQUEST, str(error), {"reason": "session_limit"})
         case InvalidSessionId() as error:
             return invalid_params(f"sessionId: {error}")
         case KimiError() as error:
