@@ -9,6 +9,7 @@
     ├── McpUnauthorized            an MCP server wants the user to log in
     ├── SessionError               a stored session cannot be used
     │   ├── InvalidSessionId       the id could escape the store, or is unusable
+    │   ├── UnknownSession         there is none of this id
     │   ├── SessionBusy            another process holds it
     │   └── StoreFailed            the disk refused (full, read-only, gone)
     └── ModelError                 the errors that a `ChatModel` raises
@@ -77,6 +78,10 @@ class SessionError(KimiError):
 
 class InvalidSessionId(SessionError):
     """The id is empty, too long, or could name something outside the store."""
+
+
+class UnknownSession(SessionError):
+    """There is no session of this id, or it is not clear which one is meant."""
 
 
 class SessionBusy(SessionError):

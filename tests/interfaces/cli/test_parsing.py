@@ -60,10 +60,10 @@ VALUES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("--config", " {} "), {"config": "{}"}),
     (("--model", "m"), {"model": "m"}),
     (("-m", "m"), {"model": "m"}),
-    (("--prompt", " do it "), {"prompt": "do it"}),
-    (("-p", "do it"), {"prompt": "do it"}),
-    (("--command", "do it"), {"prompt": "do it"}),
-    (("-c", "do it"), {"prompt": "do it"}),
+    (("--prompt", " do it "), {"ui": "print", "prompt": "do it"}),
+    (("-p", "do it"), {"ui": "print", "prompt": "do it"}),
+    (("--command", "do it"), {"ui": "print", "prompt": "do it"}),
+    (("-c", "do it"), {"ui": "print", "prompt": "do it"}),
     (("--agent", "okabe"), {"agent": "okabe"}),
     (("--mcp-config", "{}", "--mcp-config", "[]"), {"mcp_configs": ("{}", "[]")}),
     (("--max-steps-per-turn", "1"), {"max_steps_per_turn": 1}),
@@ -75,6 +75,10 @@ VALUES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("--print", "--final-message-only"), {"ui": "print", "final_message_only": True}),
     (("--quiet", "--output-format", "text"), {"ui": "print", "final_message_only": True}),
     (("--wire", "--no-slash-commands"), {"ui": "wire", "no_slash_commands": True}),
+    (("-p", "x", "--output-format", "text"), {"ui": "print", "prompt": "x"}),
+    (("-p", "x", "--final-message-only"), {"ui": "print", "prompt": "x", "final_message_only": True}),
+    (("-p", "x", "--wire"), {"ui": "wire", "prompt": "x"}),
+    (("-r", "id", "--here"), {"session": "id", "must_exist": True, "here": True}),
     (("--quiet", "--print"), {"ui": "print", "final_message_only": True}),
 ]
 
@@ -109,13 +113,14 @@ PICKER: dict[str, Any] = {"pick_session": True}
 @pytest.mark.spec("R-11")
 @pytest.mark.parametrize("option", ["--session", "--resume", "-S", "-r"])
 def test_the_value_of_the_session_option_may_be_left_out(option: str) -> None:
-    assert changed(parsed(option, "id-1")) == {"session": "id-1"}
+    chosen: dict[str, Any] = {"session": "id-1"} | ({"must_exist": True} if option in ("--resume", "-r") else {})
+    assert changed(parsed(option, "id-1")) == chosen
     assert changed(parsed(option)) == PICKER
     assert changed(parsed(option, "--yolo")) == {**PICKER, "yolo": True}
     assert changed(parsed("--yolo", option, "-m", "x")) == {**PICKER, "yolo": True, "model": "x"}
     assert changed(parsed(option, "")) == PICKER
     assert changed(parsed(option, " \t")) == PICKER
-    assert changed(parsed(option, "id-1", "--wire")) == {"session": "id-1", "ui": "wire"}
+    assert changed(parsed(option, "id-1", "--wire")) == {**chosen, "ui": "wire"}
     assert changed(parsed("-m", option, "--yolo")) == {"model": option, "yolo": True}
 
 

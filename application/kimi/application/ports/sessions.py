@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary
+from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary, StoredSessionInfo
 
 if TYPE_CHECKING:
     from kimi.domain.agents.subagent import SubagentRecord
@@ -188,4 +188,12 @@ class SessionCatalog(Protocol):
 
     def has_session(self, work_dir: str, session_id: str) -> bool:
         """Return whether this work directory has a session with this id. Raises InvalidSessionId."""
+        ...
+
+    def read_prompts(self, session: SessionSummary) -> Iterator[str]:
+        """Return the texts that the user has sent in a session, oldest first, read lazily; unreadable ones left out."""
+        ...
+
+    def inspect(self, session: SessionSummary) -> StoredSessionInfo:
+        """Return what the files of a session tell about it."""
         ...

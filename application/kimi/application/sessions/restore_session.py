@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import SessionFiles
@@ -68,6 +68,23 @@ def restore_session(conversation: Conversation, settings: Settings, options: Res
         conversation.permissions.restore_modes(options.suspended.policy)
     if (problem := _restore_model(conversation, settings, options.suspended)) is not None:
         options.report(problem)
+    if (owner := dict(settings.adopted_sessions).get(conversation.id)) is not None:
+        _tell_directory(conversation, owner, settings.work_dir)
+
+
+_MOVED: Final = "<system-reminder>\nThis session goes on in another directory."
+
+
+def _tell_directory(conversation: Conversation, stored: str, work_dir: str) -> None:
+    """Tell the model that its system prompt names another directory than the one it works in. Raises StoreFailed."""
+    from kimi.domain.content.message import message_text, user_message  # start-up time
+    from kimi.domain.tools.tool import escape_host_tags
+
+    paths = escape_host_tags(f"The working directory is now {work_dir}, and no longer {stored}")
+    text = f"{_MOVED} {paths}: relative paths and commands are meant from there.\n</system-reminder>"
+    told = [found for one in conversation.history.messages if (found := message_text(one)).startswith(_MOVED)]
+    if told[-1:] != [text]:
+        conversation.context.append(user_message(text))
 
 
 def capture_state(conversation: Conversation) -> SuspendedState:

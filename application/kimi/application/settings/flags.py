@@ -17,7 +17,8 @@ class Flags:
     """The options of the root command; None or empty means "not given".
 
     Paths are absolute and lexically normalised; symlinks are kept as they were given (R-24). `--quiet` appears as the
-    options that it stands for. `pick_session` is `--session` without an id. Nothing here was checked against files or
+    options that it stands for. `pick_session` is `--session` or `--resume` without an id; with `must_exist` the session
+    is not created, and with `here` it may belong to another directory. Nothing here was checked against files or
     configuration, except that named paths existed.
     """
 
@@ -28,6 +29,8 @@ class Flags:
     add_dirs: tuple[str, ...] = ()
     session: str | None = None
     pick_session: bool = False
+    must_exist: bool = False
+    here: bool = False
     continue_last: bool = False
     config: str | None = None
     config_file: str | None = None

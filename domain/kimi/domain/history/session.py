@@ -80,6 +80,19 @@ class SessionSummary:
     updated_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSessionInfo:
+    """What the files of a session tell about it; `size` is in bytes.
+
+    `is_open` says whether a process has it open now, `owner` the id of that process, if it is known.
+    """
+
+    directory: str
+    size: int
+    is_open: bool
+    owner: int | None = None
+
+
 def check_session_id(text: str) -> str:
     """Return `text` if it is a valid session id.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from kimi.domain.history.session import SessionSummary, check_session_id
+from kimi.domain.history.session import SessionSummary, StoredSessionInfo, check_session_id
 from kimi.infrastructure.store.kimi_json import list_known_work_dirs
 from kimi.infrastructure.store.layout import find_context_file, normalize_path, session_directory, sessions_directory
 
@@ -35,6 +35,18 @@ class JsonlCatalog:
     def has_session(self, work_dir: str, session_id: str) -> bool:
         """Return whether this work directory has a session with this id."""
         return _has_session(sessions_directory(self._share_dir, work_dir), check_session_id(session_id))
+
+    def read_prompts(self, session: SessionSummary) -> Iterator[str]:
+        """Return the texts that the user has sent in a session."""
+        from kimi.infrastructure.store.session_inspection import read_prompts  # start-up time
+
+        return read_prompts(sessions_directory(self._share_dir, session.work_dir), session.id)
+
+    def inspect(self, session: SessionSummary) -> StoredSessionInfo:
+        """Return what the files of a session tell about it."""
+        from kimi.infrastructure.store.session_inspection import inspect_session  # start-up time
+
+        return inspect_session(sessions_directory(self._share_dir, session.work_dir), session.id)
 
     def _list_directories(self) -> Iterator[str]:
         sessions = os.path.join(self._share_dir, "sessions")

@@ -26,6 +26,7 @@ from kimi.infrastructure.store.layout import (
     LOCK_FILE,
     NEW_SUFFIX,
     OLD_METADATA_FILE,
+    PLANS_DIRECTORY,
     STATE_FILE,
     find_context_file,
     normalize_path,
@@ -33,7 +34,7 @@ from kimi.infrastructure.store.layout import (
     sessions_directory,
 )
 from kimi.infrastructure.store.session_files import JsonlSession
-from kimi.infrastructure.store.state import read_json_object, with_legacy_metadata
+from kimi.infrastructure.store.state import decode_state, read_json_object, with_legacy_metadata
 
 LOCK_WAIT_S = 5.0
 _LOCK_RETRY_S = 0.05
@@ -104,8 +105,12 @@ class JsonlStore:
         return list_summaries(self._root, self._work_dir)
 
     async def delete(self, session_id: str) -> bool:
-        """Remove a session. Raises SessionBusy, and StoreFailed when files of other programs are in it."""
-        from kimi.infrastructure.store.files.removal import refuse_link, remove_session  # start-up time
+        """Remove a session and its plan. Raises SessionBusy, also while a background task of it runs.
+
+        Raises StoreFailed when files of other programs are in it.
+        """
+        from kimi.infrastructure.store.files.removal import refuse_link, remove_plan, remove_session  # start-up time
+        from kimi.infrastructure.store.session_inspection import has_running_task
 
         directory = self._find_directory(check_session_id(session_id))
         refuse_link(directory)  # before the lock, whose file would be made where the link leads
@@ -113,10 +118,14 @@ class JsonlStore:
         if lock is None:
             return False
         try:
+            if has_running_task(directory):
+                raise SessionBusy(f"A background task of session {session_id} still runs; stop it and try again.")
+            plan = decode_state(read_json_object(os.path.join(directory, STATE_FILE)) or {}).plan_slug
             with wrap_os_errors("remove", directory):
                 remove_session(directory)
         finally:
             lock.release()
+        remove_plan(os.path.join(self._share_dir, PLANS_DIRECTORY), plan)
         remove_empty_directories([directory])
         self._forget_last(session_id)
         return True

@@ -14,6 +14,8 @@ LOCK_FILE = "session.lock"
 REGISTRY_FILE = "kimi.json"
 REGISTRY_LOCK_FILE = "kimi.json.lock"
 SUBAGENTS_DIRECTORY = "subagents"
+TASKS_DIRECTORY = "tasks"
+PLANS_DIRECTORY = "plans"
 META_FILE = "meta.json"
 PROMPT_FILE = "prompt.txt"
 OUTPUT_FILE = "output"
@@ -23,7 +25,7 @@ NEW_SUFFIX = ".new"
 _OUR_FILES = re.compile(
     r"(context(_\d+|_sub_\d+)?\.jsonl|wire\.jsonl|state\.json|metadata\.json)(\.new)?|session\.lock"
 )
-_OUR_DIRECTORIES = frozenset({SUBAGENTS_DIRECTORY, "tasks", "notifications", "output"})
+_OUR_DIRECTORIES = frozenset({SUBAGENTS_DIRECTORY, TASKS_DIRECTORY, "notifications", "output"})
 _WINDOWS_NAMES = {ord(char): 0xF000 + ord(char) for char in ':*?"<>|'}
 _WINDOWS_CHARACTERS = {coded: char for char, coded in _WINDOWS_NAMES.items()}
 _ROTATED_NAME = re.compile(r"context_(\d+)\.jsonl")
@@ -61,8 +63,8 @@ def decode_name(name: str, *, on_windows: bool = os.name == "nt") -> str:
 
 def find_context_file(directory: str, session_id: str) -> str | None:
     """The context file of a session in the sessions directory of a work dir, the oldest layout included."""
-    path = session_directory(directory, session_id)
-    for path in (os.path.join(path, CONTEXT_FILE), path + ".jsonl"):
+    own = session_directory(directory, session_id)
+    for path in (os.path.join(own, CONTEXT_FILE), own + ".jsonl"):
         if os.path.isfile(path):
             return path
     return None

@@ -83,7 +83,7 @@ def find_first_input(lines: Iterable[bytes]) -> str | None:
     for line in lines:
         message = parse_envelope(line) or _parse_cut_line(line)
         if message.get("type") == "TurnBegin":
-            return _extract_input_text(message.get("payload"))
+            return extract_input_text(message.get("payload"))
     return None
 
 
@@ -95,7 +95,8 @@ def _parse_cut_line(line: bytes) -> JsonObject:
         return {}
 
 
-def _extract_input_text(payload: object) -> str:
+def extract_input_text(payload: object) -> str:
+    """Return the text in the payload of a turn's begin; empty if there is none."""
     value = cast("JsonObject", payload).get("user_input") if isinstance(payload, dict) else None
     if isinstance(value, list):
         value = [part for part in cast("list[Any]", value) if "text" in part]

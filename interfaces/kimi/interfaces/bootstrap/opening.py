@@ -37,10 +37,23 @@ if TYPE_CHECKING:
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """Return the settings of the process. Raises UsageError or ConfigError, which say what to correct."""
+    """Return the settings of the process. Raises UsageError or ConfigError, which say what to correct.
+
+    A session that is to be resumed by a user or a script must exist. Hosts that speak a protocol make up ids, and may
+    give them to either option.
+    """
     from kimi.infrastructure.config.settings_files import load_settings as load
 
-    return load(flags, environ)
+    settings = load(flags, environ)
+    if flags.session is None or not flags.must_exist or flags.ui not in ("shell", "print"):
+        return settings
+    from kimi.application.sessions.find_sessions import locate_resumed_session
+    from kimi.interfaces.bootstrap.store import build_session_catalog
+
+    catalog = build_session_catalog(settings.share_dir)
+    owner = locate_resumed_session(catalog, flags.session, settings.work_dir, here=flags.here)
+    adopted = () if owner is None else ((flags.session, owner),)
+    return settings.model_copy(update={"adopted_sessions": adopted})
 
 
 def claim_process() -> None:

@@ -26,6 +26,13 @@ def build_store(settings: Settings, lock_wait_s: float | None = None) -> Session
     return JsonlStore(settings.share_dir, settings.work_dir, lock_wait_s=wait, adopted=adopted)
 
 
+def build_sessions_of(share_dir: str, work_dir: str) -> SessionStore:
+    """Return the store of a work directory, for commands that do not wait for a session that is open elsewhere."""
+    from kimi.infrastructure.store.jsonl import JsonlStore
+
+    return JsonlStore(share_dir, work_dir, lock_wait_s=0.0)
+
+
 def build_memory_store(work_dir: str) -> SessionStore:
     """Return a store in memory: its sessions live as long as the store."""
     from kimi.infrastructure.store.memory import MemoryStore

@@ -1,4 +1,4 @@
-"""The command line (runtime spec 1.1, 1.2): with `cli.mcp` and `cli.plugin` the only importer of typer."""
+"""The command line (runtime spec 1.1, 1.2): with the other modules of `cli` the only importer of typer."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
 from kimi.interfaces.cli import plugin as cli_plugin
+from kimi.interfaces.cli import sessions as cli_sessions
 from kimi.interfaces.cli.option_conflicts import check_option_conflicts
 from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.version import __version__
@@ -33,6 +34,7 @@ _FLAGS_KEY = "kimi.flags"
 """The key under which the root command stores the flags for a command that runs an agent."""
 
 _SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
+_PRINT_OPTIONS = ("--input-format", "--output-format", "--final-message-only")
 _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
 
 
@@ -158,15 +160,15 @@ def root(
     ] = None,
     session: Annotated[
         str | None,
-        typer.Option(
-            "--session",
-            "--resume",
-            "-S",
-            "-r",
-            metavar="[ID]",
-            help="Resume or create a session; without ID: choose one.",
-        ),
+        typer.Option("--session", "-S", metavar="[ID]", help="Resume or create a session; without ID: choose one."),
     ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", "-r", metavar="[ID]", help="Resume a session that there is; without ID: choose one."),
+    ] = None,
+    here: Annotated[
+        bool, typer.Option("--here", help="With --resume: go on in this directory with a session of another.")
+    ] = False,
     continue_last: Annotated[
         bool, typer.Option("--continue", "-C", help="Resume the last session of the work directory.")
     ] = False,
@@ -247,21 +249,26 @@ def root(
         "--agent": agent is not None,
         "--agent-file": agent_file is not None,
         "--continue": continue_last,
-        "--session": session is not None,
+        "--session": session is not None or resume is not None,
         "--config": config is not None,
         "--config-file": config_file is not None,
         "--input-format": input_format is not None,
         "--output-format": output_format is not None,
         "--final-message-only": final_message_only,
     }
+    if session is not None and resume is not None:
+        raise UsageError("Cannot combine --session, --resume.", "--session")
+    chosen = resume if session is None else session
     flags = Flags(
         work_dir=_make_absolute(work_dir) or os.getcwd(),
-        ui=_select_ui(used_options),
+        ui=_select_ui(used_options, prompt),
         verbose=verbose,
         debug=debug,
         add_dirs=_make_all_absolute(add_dir),
-        session=session if session and session.strip() else None,
-        pick_session=session is not None and not session.strip(),
+        session=chosen if chosen and chosen.strip() else None,
+        pick_session=chosen is not None and not chosen.strip(),
+        must_exist=bool(resume and resume.strip()),
+        here=here,
         continue_last=continue_last,
         config=_strip_text(config),
         config_file=_make_absolute(config_file),
@@ -296,11 +303,14 @@ def root(
     return context.obj(flags)
 
 
-def _select_ui(used_options: Mapping[str, bool]) -> UiMode:
+def _select_ui(used_options: Mapping[str, bool], prompt: str | None) -> UiMode:
+    """Return the mode. A prompt without a terminal, or with an option of print mode, is for print mode."""
     for option, ui in _MODE_OPTIONS.items():
         if used_options[option]:
             return ui
-    return "shell"
+    if prompt is None or (os.isatty(0) and os.isatty(1) and not any(used_options[one] for one in _PRINT_OPTIONS)):
+        return "shell"
+    return "print"
 
 
 def _make_absolute(path: Path | None) -> str | None:
@@ -466,6 +476,7 @@ def _reject_command(context: typer.Context) -> None:
 
 app.add_typer(cli_mcp.app)
 app.add_typer(cli_plugin.app)
+app.add_typer(cli_sessions.app)
 
 for _name in _NOT_PROVIDED:
     app.command(

@@ -66,5 +66,7 @@ def _check_mode(flags: Flags, used_options: Mapping[str, bool]) -> None:
     if flags.no_slash_commands and flags.ui == "shell":
         message = "--no-slash-commands is for programs: use it with --print, --wire or `kimi acp`"
         raise UsageError(message, "--no-slash-commands")
+    if flags.here and (flags.session is None or not flags.must_exist or flags.ui not in ("shell", "print")):
+        raise UsageError("--here is for --resume with a session ID, in the shell and print UI", "--here")
     if flags.pick_session and flags.ui != "shell":
         raise UsageError("--session without a session ID is only supported for shell UI", "--session")

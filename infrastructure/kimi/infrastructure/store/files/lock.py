@@ -126,6 +126,21 @@ class FileLock:
             return False
 
 
+def is_locked(path: str) -> bool:
+    """Return whether a process holds the lock at `path`. Nothing is made or changed."""
+    try:
+        fd = os.open(path, os.O_RDWR | BINARY_FLAG)
+    except OSError:
+        return False
+    try:
+        _lock_descriptor(fd)
+    except OSError as error:
+        return error.errno not in _UNSUPPORTED_ERRNOS
+    finally:
+        os.close(fd)
+    return False
+
+
 def _write_owner(fd: int) -> None:
     with suppress(OSError):  # a full disk must not prevent a session from being read
         os.lseek(fd, 0, os.SEEK_SET)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from kimi.domain.errors import StoreFailed
 from kimi.infrastructure.store.files.disk import remove_file
 from kimi.infrastructure.store.layout import CONTEXT_FILE, LOCK_FILE, is_our_directory, is_our_file
+
+_PLAN_SLUG: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+"""The names that plans get: anything else in a state file may lead elsewhere."""
 
 
 def remove_session_files(directory: str) -> bool:
@@ -47,6 +52,15 @@ def remove_session(directory: str) -> None:
             shutil.rmtree(path)
     with suppress(FileNotFoundError):
         os.unlink(directory + ".jsonl")  # the oldest layout
+
+
+def remove_plan(directory: str, slug: str | None) -> None:
+    """Remove the plan file of a session from the directory of the plans, unless a link stands in its place."""
+    if slug is None or not _PLAN_SLUG.fullmatch(slug):
+        return
+    path = os.path.join(directory, f"{slug}.md")
+    if not os.path.islink(path) and not os.path.islink(directory):
+        remove_file(path)
 
 
 def refuse_link(directory: str) -> None:

@@ -1,0 +1,73 @@
+"""The command line of `kimi sessions`; `admin.sessions` runs the commands (runtime spec 1.6)."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="sessions",
+    help="Find, show, delete and fork stored sessions.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+SessionId = Annotated[str, typer.Argument(metavar="ID", help="The session, of this or any other directory.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+
+
+@app.command("list", help="List the sessions of this directory, newest first.")
+def list_sessions(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="Words in the title, the prompts or the id.")
+    ] = None,
+    everywhere: Annotated[bool, typer.Option("--all", "-a", help="Of all directories.")] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", "-d", metavar="<dir>", help="Of this directory and those below it.")
+    ] = None,
+    json: JsonFlag = False,
+) -> int:
+    from kimi.interfaces.admin import sessions
+
+    below = None if directory is None else os.path.abspath(directory)
+    return sessions.list_sessions(words or (), _work_dir(context), everywhere=everywhere, below=below, as_json=json)
+
+
+@app.command(help="Show what is known of a session, and its prompts.")
+def show(context: typer.Context, session_id: SessionId, json: JsonFlag = False) -> int:
+    from kimi.interfaces.admin import sessions
+
+    return sessions.show_session(session_id, _work_dir(context), as_json=json)
+
+
+@app.command(help="Remove a session, with everything that belongs to it.")
+def delete(
+    context: typer.Context,
+    session_id: SessionId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonFlag = False,
+) -> int:
+    from kimi.interfaces.admin import sessions
+
+    return sessions.delete_session(session_id, _work_dir(context), is_confirmed=yes, as_json=json)
+
+
+@app.command(help="Copy a session into a new one; its id is printed.")
+def fork(
+    context: typer.Context,
+    session_id: SessionId,
+    turn: Annotated[
+        int | None, typer.Option("--turn", min=0, metavar="<n>", help="Up to this prompt, as `show` numbers them.")
+    ] = None,
+    json: JsonFlag = False,
+) -> int:
+    from kimi.interfaces.admin import sessions
+
+    return sessions.fork_session(session_id, _work_dir(context), turn=turn, as_json=json)
+
+
+def _work_dir(context: typer.Context) -> str:
+    return os.path.abspath(context.find_root().params.get("work_dir") or os.getcwd())
