@@ -25,8 +25,9 @@ HINT = "\nTo resume this session: kimi -r {}\n"
 
 
 def lines(done: subprocess.CompletedProcess[bytes]) -> list[Json]:
-    """The lines of stream-json: every one of them parses."""
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """The lines of stream-json without the record of the session at its end: every one of them parses."""
+    found: list[Json] = [json.loads(line) for line in done.stdout.splitlines()]
+    return found[:-1] if found and found[-1].get("type") == "session" else found
 
 
 def text(done: subprocess.CompletedProcess[bytes]) -> str:
@@ -114,7 +115,8 @@ def test_lines_are_answered_as_they_come(place: Place) -> None:
             kimi.stdin.flush()
             assert json.loads(kimi.stdout.readline()) == {"role": "assistant", "content": answer}
         kimi.stdin.close()
-        assert kimi.stdout.read() == b""
+        [session] = place.session_dirs()
+        assert json.loads(kimi.stdout.read()) == {"role": "meta", "type": "session", "session_id": session.name}
         assert kimi.wait(20) == 0
 
 
@@ -326,7 +328,7 @@ def test_interrupt_cancels_the_running_turn(place: Place) -> None:
         kimi.send_signal(signal.SIGINT)
         done = finished(kimi)
     assert done.returncode == 1
-    call, result, error = map(json.loads, done.stdout.splitlines())
+    call, result, error = lines(done)
     assert (call["role"], result["role"], result["tool_call_id"]) == ("assistant", "tool", "c1")
     assert error == {"role": "meta", "type": "error", "message": "Interrupted by user", "retryable": False}
     assert done.stderr.decode() == hint(place)

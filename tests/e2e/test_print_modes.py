@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.program.processes import all_gone, comes_true, marked
 from tests.support.program.program import kimi_command
+from tests.support.program.terminal import terminal
 from tests.support.program.wire_process import Json, Place
 from tests.support.providers.scripts import call, shell, step
 
@@ -192,3 +193,63 @@ def test_closed_stdout_ends_waiting_for_tasks(marked_place: Place, word: str) ->
     assert done.returncode == 0
     assert (marked_place.work / "out").read_text() == "it runs\n"
     assert comes_true(lambda: not marked(word))
+
+
+# --- print mode without its name, and what it tells of sessions and subagents ------------------------------------
+
+
+@pytest.mark.spec("R-287")
+def test_a_prompt_without_a_terminal_is_for_print_mode(place: Place) -> None:
+    place.write_config("_echo")
+    named = place.run("--print", "-p", "text: hello")
+    for option in ("-p", "--prompt", "-c", "--command"):
+        done = place.run(option, "text: hello")
+        assert (done.returncode, done.stdout) == (0, named.stdout) == (0, b"text: hello\n\nhello\n")
+    done = place.run("-p", "text: hello", "--output-format", "stream-json")
+    assert json.loads(done.stdout.splitlines()[0]) == {"role": "assistant", "content": "hello"}
+    place.config = "[loop_control]\nmax_retries_per_step = 1\n"
+    assert place.script("error: 503 busy").run("-p", "go").returncode == 75
+    assert place.run().returncode == 1  # no prompt: the shell, which needs a terminal
+    assert b"needs a terminal" in place.run().stderr
+
+
+@pytest.mark.spec("R-287")
+def test_an_option_of_print_mode_makes_a_prompt_on_a_terminal_one_of_print_mode(place: Place) -> None:
+    place.script("text: hello")
+    with terminal(place, "-p", "go", "--final-message-only") as shown:
+        assert shown.wait() == 0
+        assert shown.text.strip().splitlines()[0] == "hello"
+        assert "To resume this session: kimi -r" in shown.text
+
+
+@pytest.mark.spec("R-288")
+def test_stream_json_ends_with_the_session_that_stderr_names(place: Place) -> None:
+    for script, status in (("text: fine", 0), ("error: 400 bad", 1)):
+        done = place.script(script).run("-p", "go", "--output-format", "stream-json")
+        assert done.returncode == status
+        last = json.loads(done.stdout.splitlines()[-1])
+        assert last == {"role": "meta", "type": "session", "session_id": place.session_dirs()[-1].name}
+        assert done.stderr.decode() == f"\nTo resume this session: kimi -r {last['session_id']}\n"
+    done = place.script("text: more").run("-r", last["session_id"], "-p", "go on", "--output-format", "stream-json")
+    assert json.loads(done.stdout.splitlines()[-1]) == last
+    empty = place.run("--print", "--output-format", "stream-json")
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, b"", b"")
+    only = place.script("text: fine").run("-p", "go", "--output-format", "stream-json", "--final-message-only")
+    assert [json.loads(line) for line in only.stdout.splitlines()] == [{"role": "assistant", "content": "fine"}]
+
+
+@pytest.mark.spec("R-289")
+def test_steps_of_a_subagent_are_in_stream_json(place: Place) -> None:
+    report = "I looked at everything that matters and wrote down what I found. " * 4
+    started = call("p1", "Agent", {"description": "look", "prompt": "look around", "subagent_type": "coder"})
+    place.script(started, shell("c1", "echo found"), f"text: {report}", "text: done")
+    done = place.run("-p", "go", "--output-format", "stream-json")
+    assert done.returncode == 0
+    told: list[Json] = [json.loads(line) for line in done.stdout.splitlines()]
+    inner = [one for one in told if one.get("type") == "subagent"]
+    assert {(one["subagent_type"], one["tool_call_id"]) for one in inner} == {("coder", "p1")}
+    (agent_id,) = {one["agent_id"] for one in inner}
+    records = (place.session_dirs()[-1] / "subagents" / agent_id / "context.jsonl").read_text().splitlines()
+    stored = [json.loads(line) for line in records]
+    assert [one["message"] for one in inner] == [one for one in stored if one["role"] in ("assistant", "tool")]
+    assert [one["role"] for one in told if one["role"] != "meta"] == ["assistant", "tool", "assistant"]

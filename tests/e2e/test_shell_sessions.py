@@ -76,9 +76,17 @@ def test_turns_before_clear_are_not_shown_on_resume(place: Place) -> None:
 @pytest.mark.spec("R-11")
 def test_session_options_select_a_session(place: Place) -> None:
     place.script(*answers(1))
-    for number, option in enumerate(("--session", "-S", "-r", "--resume")):
+    for number, option in enumerate(("--session", "-S", "--session", "-S")):
         done = place.run("--print", option, f"named-{number}", "-p", f"prompt {number}")  # unknown: created
         assert f"kimi -r named-{number}".encode() in done.stderr
+    for option in ("-r", "--resume"):
+        with terminal(place, option, "named-1") as shown:
+            shown.until("› prompt 1")
+            shown.type(CTRL_D)
+            assert shown.wait() == 0
+        with terminal(place, option, "named") as shown:
+            assert shown.wait() == 2
+            assert "Did you mean:" in shown.text
     with terminal(place, "--session", "named-1") as shown:
         shown.until("› prompt 1")
         shown.type(CTRL_D)
@@ -245,7 +253,7 @@ def test_lost_model_of_a_resumed_session_is_told(place: Place) -> None:
 @pytest.mark.spec("R-159")
 def test_missing_terminal_or_editor_is_reported(place: Place) -> None:
     place.script("text: x")
-    for arguments in ((), ("--session",), ("-p", "hello"), ("--continue",)):
+    for arguments in ((), ("--session",), ("--continue",)):
         done = place.run(*arguments, stdin=b"hello\n")
         assert done.returncode == 1
         assert done.stdout == b""

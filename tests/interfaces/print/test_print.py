@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,6 +28,7 @@ from kimi.domain.events.event import (
     SubagentEvent,
     ToolResult,
     TurnBegin,
+    TurnEnd,
 )
 from kimi.domain.tools.tool import tool_error, tool_ok
 from kimi.domain.turn import TurnStatus
@@ -105,7 +107,7 @@ def test_text_output_passes_any_text_through(pieces: list[str]) -> None:
 # --- stream-json ------------------------------------------------------------------------------------------------
 
 
-def messages(*events: Event) -> Sequence[object]:
+def messages(*events: Event) -> Sequence[Any]:
     return [json.loads(line) for line in shown(StreamJsonOutput(stdout_is_terminal=False), *events).splitlines()]
 
 
@@ -126,8 +128,23 @@ def vars_of(note: Notification) -> dict[str, object]:
     return {name: getattr(note, name) for name in Notification.__dataclass_fields__}
 
 
-def test_subagent_events_have_no_lines() -> None:
-    assert messages(SubagentEvent("c0", "a1", "coder", TextPart("x"))) == []
+@pytest.mark.spec("R-289")
+def test_messages_of_subagents_are_records_beside_the_conversation() -> None:
+    def inner(event: Event, agent: str = "a1") -> Event:
+        return SubagentEvent("c0", agent, "coder", event)
+
+    outer = ToolCall("c0", Function("Agent", "{}"))
+    steps = (TextPart("look"), RETRY, TextPart("I look"), CALL, REST, DONE, StepBegin(2), TextPart("fine"), TurnEnd())
+    other = inner(SubagentEvent("c7", "a2", "explore", TextPart("other")))
+    told = messages(outer, inner(StepBegin(1)), other, *map(inner, steps), inner(TextPart("cut")), DONE)
+    about = {"role": "meta", "type": "subagent", "agent_id": "a1", "subagent_type": "coder", "tool_call_id": "c0"}
+    records: list[Any] = [one for one in told if one["role"] == "meta"]
+    assert [{**one, "message": None} for one in records] == [{**about, "message": None}] * 3
+    first, result, last = (one["message"] for one in records)
+    assert (first["content"], first["tool_calls"][0]["id"]) == ("I look", "c1")
+    assert (result["role"], result["tool_call_id"]) == ("tool", "c1")
+    assert last == {"role": "assistant", "content": "fine"}
+    assert [one["role"] for one in told if one["role"] != "meta"] == ["assistant", "tool"]
 
 
 @given(st.text(), st.text())
@@ -277,7 +294,7 @@ def test_no_format_lets_a_control_sequence_reach_a_terminal(sequence: str) -> No
         StreamJsonOutput(stdout_is_terminal=True),
     ):
         written = b"".join(output.render_event(event) for event in events) + output.render_end()
-        written += output.render_failure(RunFailure(said))
+        written += output.render_failure(RunFailure(said)) + output.render_session(said)
         assert not TERMINAL_CONTROL.search(written.decode())
 
 

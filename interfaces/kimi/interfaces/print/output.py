@@ -36,11 +36,20 @@ class PrintOutput(Protocol):
         """Render the failure of a turn; `render_end` is not called after it."""
         ...
 
+    def render_session(self, session_id: str) -> bytes:
+        """Render the end of the output: the session that can be resumed."""
+        ...
+
 
 def encode_json_failure(failure: RunFailure) -> bytes:
     """Return the stream-json line for a failure (R-32)."""
     shape = {"role": "meta", "type": "error", "message": failure.message, "retryable": failure.retryable}
     return frame_message(encode_json(shape))
+
+
+def encode_session(session_id: str) -> bytes:
+    """Return the stream-json line that names the session (R-288)."""
+    return frame_message(encode_json({"role": "meta", "type": "session", "session_id": session_id}))
 
 
 def encode_text_failure(failure: RunFailure) -> bytes:
@@ -104,6 +113,10 @@ class FinalMessageOutput:
         """Return only the failure: the text so far is not an answer."""
         self._pieces.clear()
         return self._finish_json(encode_json_failure(failure)) if self._as_json else encode_text_failure(failure)
+
+    def render_session(self, session_id: str) -> bytes:
+        """Return nothing: the output is one message."""
+        return b""
 
     def _finish_json(self, lines: bytes) -> bytes:
         return escape_json_lines(lines) if self._stdout_is_terminal else lines

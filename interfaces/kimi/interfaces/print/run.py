@@ -42,8 +42,8 @@ logger = logging.getLogger("kimi.print")
 
 _EXIT_RULES: Final = ExitRules(timeout_status=EXIT_FAILED)
 
-INTERRUPT_TIMEOUT_S: Final = 0.9
-"""Seconds that the reader has to take the line about an interrupt."""
+LAST_LINES_S: Final = 0.9
+"""Seconds that the reader has to take the last lines after a signal."""
 
 _PRINT_CLIENT: Final = Client(supports_question=True, supports_plan_mode=True)
 """The tools that ask the user are offered, but their requests are refused because there is no user."""
@@ -130,10 +130,14 @@ class _PrintDriver:
             tasks.start_soon(self._pump_events)
             with self._run_scope:
                 status = await self._run_prompts()
-            if self._process.shutdown.first_signal == signal.SIGINT:
+            is_interrupted = self._process.shutdown.first_signal == signal.SIGINT
+            if is_interrupted:
                 status = EXIT_FAILED
-                with anyio.move_on_after(INTERRUPT_TIMEOUT_S):
+            with anyio.move_on_after(LAST_LINES_S if self._process.shutdown.has_begun else None):
+                if is_interrupted:
                     await self._stdout.write(self._output.render_failure(INTERRUPTED))
+                if not self._conversation.is_empty:
+                    await self._stdout.write(self._output.render_session(self._conversation.id))
         self._write_cost()
         if (error := self._stdout.error) is None:
             return status

@@ -8,7 +8,7 @@ from kimi.application.codec.context_line import encode_message
 from kimi.application.codec.envelope import encode_event, encode_json, shape_usage
 from kimi.domain.content.message import Message, ToolCall
 from kimi.domain.content.parts import UserInput
-from kimi.domain.content.stream import PART_TYPES, MergedPart, PartMerger, StreamPart
+from kimi.domain.content.stream import PART_TYPES, MergedPart, PartMerger
 from kimi.domain.events.event import (
     Event,
     Notification,
@@ -17,26 +17,65 @@ from kimi.domain.events.event import (
     StepBegin,
     StepInterrupted,
     StepRetry,
+    SubagentEvent,
     ToolResult,
+    TurnEnd,
 )
 from kimi.domain.tools.tool import tool_message
 from kimi.domain.turn import UsageFigures
 from kimi.interfaces.print.failure import RunFailure
-from kimi.interfaces.print.output import encode_json_failure, escape_json_lines
+from kimi.interfaces.print.output import encode_json_failure, encode_session, escape_json_lines
 from kimi.interfaces.rpc.framing import frame_message
 
 
-class StreamJsonOutput:
-    """Renders each message of the conversation when it is complete; the parts of a failed attempt are dropped.
+class _Messages:
+    """Puts the messages of one agent together; the parts of a failed attempt are dropped."""
 
-    Messages of subagents are left out, so that the lines are the history of one conversation. On a terminal, what would
-    control it is escaped in the JSON.
+    def __init__(self) -> None:
+        self._reset()
+
+    def take(self, event: Event) -> list[bytes]:
+        """Return the messages that are complete with this event, encoded."""
+        match event:
+            case StepBegin() | TurnEnd():
+                return self.flush()
+            case StepRetry() | StepInterrupted():
+                self._reset()
+            case ToolResult(call_id, value):
+                return [*self.flush(), encode_message(tool_message(call_id, value))]
+            case _ if isinstance(event, PART_TYPES):
+                self._parts += self._merger.push(event)
+            case _:
+                pass
+        return []
+
+    def flush(self) -> list[bytes]:
+        """Return the message of the assistant as far as it goes; none without any part."""
+        parts = [*self._parts, *self._merger.flush()]
+        self._reset()
+        if not parts:
+            return []
+        calls = tuple(part for part in parts if isinstance(part, ToolCall))
+        content = tuple(part for part in parts if not isinstance(part, ToolCall))
+        return [encode_message(Message("assistant", content, calls))]
+
+    def _reset(self) -> None:
+        self._merger = PartMerger()
+        self._parts: list[MergedPart] = []
+
+
+class StreamJsonOutput:
+    """Renders each message of the conversation when it is complete.
+
+    Messages of subagents are records beside it, with the call that the subagent works for: without the records, the
+    lines are the history of one conversation. On a terminal, what would control it is escaped in the JSON.
     """
 
     def __init__(self, *, stdout_is_terminal: bool) -> None:
         self._escape: Callable[[bytes], bytes] = escape_json_lines if stdout_is_terminal else bytes
         self._usage: UsageFigures | None = None
-        self._reset()
+        self._messages = _Messages()
+        self._of_subagents: dict[str | None, _Messages] = {}
 
     def render_prompt(self, user_input: UserInput) -> bytes:
         """Return nothing: the sender knows the prompt."""
@@ -48,25 +87,33 @@ class StreamJsonOutput:
 
     def _render_lines(self, event: Event) -> bytes:
         match event:
-            case StepBegin():
-                return self._flush_message()
-            case StepRetry() | StepInterrupted():
-                self._reset()
-            case ToolResult(call_id, value):
-                return self._flush_message() + frame_message(encode_message(tool_message(call_id, value)))
             case StatusUpdate(usage=UsageFigures() as usage):
                 self._usage = usage
+                return _frame_all(self._messages.take(event))
             case Notification() | PlanDisplay():
                 return frame_message(b'{"role":"meta",' + encode_event(event)[1:])
-            case _ if isinstance(event, PART_TYPES):
-                self._add_part(event)
+            case SubagentEvent():
+                return self._render_subagent(event)
             case _:
-                pass
-        return b""
+                return _frame_all(self._messages.take(event))
+
+    def _render_subagent(self, event: SubagentEvent) -> bytes:
+        if isinstance(event.event, SubagentEvent):  # of a subagent that a subagent has started
+            return self._render_subagent(event.event)
+        messages = self._of_subagents.setdefault(event.agent_id, _Messages())
+        about = {
+            "role": "meta",
+            "type": "subagent",
+            "agent_id": event.agent_id,
+            "subagent_type": event.subagent_type,
+            "tool_call_id": event.parent_tool_call_id,
+        }
+        head = encode_json(about)[:-1]
+        return _frame_all([head + b',"message":' + message + b"}" for message in messages.take(event.event)])
 
     def render_end(self) -> bytes:
         """Return the last message, and the tokens and cost so far, if the provider has reported them."""
-        return self._escape(self._flush_message()) + self._flush_usage()
+        return self._escape(_frame_all(self._messages.flush())) + self._flush_usage()
 
     def _flush_usage(self) -> bytes:
         usage, self._usage = self._usage, None
@@ -76,20 +123,12 @@ class StreamJsonOutput:
 
     def render_failure(self, failure: RunFailure) -> bytes:
         """Return the last message, if it is complete, and the failure."""
-        return self._escape(self._flush_message() + encode_json_failure(failure))
+        return self._escape(_frame_all(self._messages.flush()) + encode_json_failure(failure))
 
-    def _add_part(self, part: StreamPart) -> None:
-        self._parts += self._merger.push(part)
+    def render_session(self, session_id: str) -> bytes:
+        """Return the record of the session, the last line."""
+        return self._escape(encode_session(session_id))
 
-    def _flush_message(self) -> bytes:
-        parts = [*self._parts, *self._merger.flush()]
-        self._reset()
-        if not parts:
-            return b""
-        calls = tuple(part for part in parts if isinstance(part, ToolCall))
-        content = tuple(part for part in parts if not isinstance(part, ToolCall))
-        return frame_message(encode_message(Message("assistant", content, calls)))
 
-    def _reset(self) -> None:
-        self._merger = PartMerger()
-        self._parts: list[MergedPart] = []
+def _frame_all(messages: list[bytes]) -> bytes:
+    return b"".join(map(frame_message, messages))

@@ -77,6 +77,10 @@ class TextOutput:
         """Return the failure on its own line."""
         return self._end_line() + encode_text_failure(failure)
 
+    def render_session(self, session_id: str) -> bytes:
+        """Return nothing: stderr names the session."""
+        return b""
+
     def _render_tool_event(self, event: Event, agent: str | None, indent: str) -> bytes:
         """Return the line of a call when its result arrives; lines of subagents are indented."""
         calls = self._calls.setdefault(agent, _PendingCalls())
