@@ -301,3 +301,21 @@ def test_a_host_may_make_up_an_id_with_either_option(place: Place) -> None:
         assert kimi.prompt("go")["result"] == {"status": "finished"}
         assert kimi.finish() == 0
     assert [path.name for path in place.session_dirs()] == ["made-up"]
+
+
+@pytest.mark.spec("R-284")
+def test_an_id_with_a_colon_works_in_every_command(place: Place) -> None:
+    place.script("text: one")
+    made = place.run("--print", "--session", "user:4711", "-p", "hi")
+    assert (made.returncode, made.stderr) == (0, b"\nTo resume this session: kimi -r user:4711\n")
+    assert place.script("text: two").run("-r", "user:4711", "-p", "again").returncode == 0
+    assert place.script("text: three").run("--continue", "-p", "and again").returncode == 0
+    assert json.loads(sessions(place, "show", "user:4711", "--json").stdout)["prompts"] == ["hi", "again", "and again"]
+    assert place.run("export", "user:4711").stdout.decode() == f"{place.work}/session-user:4711.zip\n"
+    with place.script("text: four").wire("--session", "user:4711") as kimi:
+        assert kimi.prompt("go")["result"] == {"status": "finished"}
+        assert kimi.finish() == 0
+    fork = sessions(place, "fork", "user:4711").stdout.decode().strip()
+    assert [path.name for path in place.session_dirs()] != [fork]
+    assert sessions(place, "delete", "user:4711", "-y").returncode == 0
+    assert [path.name for path in place.session_dirs()] == [fork]

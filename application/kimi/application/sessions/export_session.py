@@ -77,7 +77,7 @@ def export_session(
     session = archives.find(session_id)
     if session is None:
         return None
-    path = os.path.abspath(output or f"session-{session.id}.zip")
+    path = os.path.abspath(output or f"session-{_name_file(session.id)}.zip")
     logs = select_logs(session, archives.logs(), now)
     archives.write(path, encode_json(build_manifest(session, program_info, now)) + b"\n", [*session.files, *logs])
     return ExportResult(path, bool(logs))
@@ -109,6 +109,11 @@ def select_logs(session: StoredSession, logs: Iterable[StoredFile], now: float) 
             room -= log.size
             chosen.append(replace(log, name=f"logs/{log.name}"))
     return chosen
+
+
+def _name_file(session_id: str, *, on_windows: bool = os.name == "nt") -> str:
+    """Return the id as a part of a file name; Windows takes some characters in none."""
+    return "".join("_" if on_windows and char in ':*?"<>|' else char for char in session_id)
 
 
 def _format_time(time: float | None) -> str | None:

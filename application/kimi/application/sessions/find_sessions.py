@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from kimi.application.ports import SessionCatalog
 from kimi.domain.errors import InvalidSessionId, UnknownSession, UsageError
 from kimi.domain.history.session import SessionSummary, check_session_id
+from kimi.domain.tools.visible_text import reveal_hidden
 
 MAX_NEAR_MATCHES = 3
 """How many sessions are named in the place of an unknown one."""
@@ -62,7 +63,7 @@ def locate_resumed_session(catalog: SessionCatalog, session_id: str, work_dir: s
     try:
         owner = locate_session(catalog, session_id, work_dir)
     except (InvalidSessionId, UnknownSession) as error:
-        raise UsageError(str(error), "--resume") from None
+        raise UsageError(reveal_hidden(str(error)), "--resume") from None
     if owner == work_dir:
         return None
     if here:
@@ -70,9 +71,11 @@ def locate_resumed_session(catalog: SessionCatalog, session_id: str, work_dir: s
     from shlex import quote
 
     raise UsageError(
-        f"Session '{session_id}' belongs to {owner}.\n"
-        f"Resume it there: kimi -w {quote(owner)} -r {quote(session_id)}\n"
-        f"Go on with it in this directory: kimi -r {quote(session_id)} --here",
+        reveal_hidden(
+            f"Session '{session_id}' belongs to {owner}.\n"
+            f"Resume it there: kimi -w {quote(owner)} -r {quote(session_id)}\n"
+            f"Go on with it here: kimi -r {quote(session_id)} --here"
+        ),
         "--resume",
     )
 

@@ -16,7 +16,7 @@ from kimi.application.settings.flags import share_directory
 from kimi.domain.errors import KimiError, UnknownSession
 from kimi.domain.history.session import SessionSummary
 from kimi.interfaces.process.streams import write_stderr
-from kimi.interfaces.process.terminal_escape import escape_line
+from kimi.interfaces.process.terminal_escape import escape_line, escape_text
 
 _PROMPT_CHARS = 100
 _NO_ANSWER = "nobody is there to confirm; say --yes to delete the session."
@@ -157,7 +157,7 @@ def _report_errors(run: Callable[[SessionCatalog], int]) -> int:
 
 
 def _report_error(message: str) -> int:
-    write_stderr(f"Error: {message}\n")
+    write_stderr(f"Error: {escape_text(message)}\n")
     return 1
 
 

@@ -12,7 +12,6 @@ from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
 from kimi.interfaces.cli import plugin as cli_plugin
-from kimi.interfaces.cli import sessions as cli_sessions
 from kimi.interfaces.cli.option_conflicts import check_option_conflicts
 from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.version import __version__
@@ -336,6 +335,17 @@ def acp(
     return _run_setup(context) if setup else context.obj(context.meta[_FLAGS_KEY])
 
 
+@app.command(
+    help="Find, show, delete and fork stored sessions.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def sessions(context: typer.Context) -> int:
+    from kimi.interfaces.cli.sessions import run_sessions  # start-up time: not with each start of a driver
+
+    return run_sessions(context.args, _make_absolute(context.find_root().params.get("work_dir")) or os.getcwd())
+
+
 def _run_setup(context: typer.Context) -> int:
     from kimi.interfaces.admin.setup import run_setup
 
@@ -476,7 +486,6 @@ def _reject_command(context: typer.Context) -> None:
 
 app.add_typer(cli_mcp.app)
 app.add_typer(cli_plugin.app)
-app.add_typer(cli_sessions.app)
 
 for _name in _NOT_PROVIDED:
     app.command(

@@ -1,10 +1,12 @@
 """The command line of `kimi sessions`; `admin.sessions` runs the commands (runtime spec 1.6)."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 app = typer.Typer(
     name="sessions",
@@ -12,6 +14,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 SessionId = Annotated[str, typer.Argument(metavar="ID", help="The session, of this or any other directory.")]
@@ -22,7 +25,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 def list_sessions(
     context: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORD]...", help="Words in the title, the prompts or the id.")
+        list[str] | None, typer.Argument(metavar="WORD", help="Words in the title, the prompts or the id.")
     ] = None,
     everywhere: Annotated[bool, typer.Option("--all", "-a", help="Of all directories.")] = False,
     directory: Annotated[
@@ -33,14 +36,14 @@ def list_sessions(
     from kimi.interfaces.admin import sessions
 
     below = None if directory is None else os.path.abspath(directory)
-    return sessions.list_sessions(words or (), _work_dir(context), everywhere=everywhere, below=below, as_json=json)
+    return sessions.list_sessions(words or (), context.obj, everywhere=everywhere, below=below, as_json=json)
 
 
 @app.command(help="Show what is known of a session, and its prompts.")
 def show(context: typer.Context, session_id: SessionId, json: JsonFlag = False) -> int:
     from kimi.interfaces.admin import sessions
 
-    return sessions.show_session(session_id, _work_dir(context), as_json=json)
+    return sessions.show_session(session_id, context.obj, as_json=json)
 
 
 @app.command(help="Remove a session, with everything that belongs to it.")
@@ -52,7 +55,7 @@ def delete(
 ) -> int:
     from kimi.interfaces.admin import sessions
 
-    return sessions.delete_session(session_id, _work_dir(context), is_confirmed=yes, as_json=json)
+    return sessions.delete_session(session_id, context.obj, is_confirmed=yes, as_json=json)
 
 
 @app.command(help="Copy a session into a new one; its id is printed.")
@@ -66,8 +69,10 @@ def fork(
 ) -> int:
     from kimi.interfaces.admin import sessions
 
-    return sessions.fork_session(session_id, _work_dir(context), turn=turn, as_json=json)
+    return sessions.fork_session(session_id, context.obj, turn=turn, as_json=json)
 
 
-def _work_dir(context: typer.Context) -> str:
-    return os.path.abspath(context.find_root().params.get("work_dir") or os.getcwd())
+def run_sessions(arguments: Sequence[str], work_dir: str) -> int:
+    """Run a command of the group for a work directory; return the exit status. Raises what the parser raises."""
+    result = get_command(app).main(args=list(arguments), prog_name="kimi sessions", standalone_mode=False, obj=work_dir)
+    return result if isinstance(result, int) else 0
