@@ -167,9 +167,9 @@ async def test_meta_never_changes_a_request(place: Place, tmp_path: Path) -> Non
         await client.result("initialize", {"protocolVersion": 1, "_meta": {**evil, "clientCapabilities": {}}})
         await client.new_session(place)
         session_id = await client.new_session(place, _meta=evil)
-        listed = (await client.result("session/list", {"_meta": evil}))["sessions"]
-        assert {one["cwd"] for one in listed} == {str(place.work)}
         answer = await client.ask("session/prompt", {**prompt(session_id, "hi"), "_meta": evil})
+        listed = (await client.result("session/list", {"_meta": evil}))["sessions"]
+        assert [(one["sessionId"], one["cwd"]) for one in listed] == [(session_id, str(place.work))]
         assert answer["result"]["stopReason"] == "end_turn"
         assert client.said(session_id) == "Hello"
 
