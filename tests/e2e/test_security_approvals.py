@@ -283,3 +283,50 @@ def test_call_pending_approval_at_kill_does_not_run_on_resume(place: Place) -> N
         assert not eventually((place.work / "made").exists, 0.2)
         assert kimi.types.count("ToolResult") == 0
         assert kimi.finish() == 0
+
+
+def six_calls(place: Place) -> str:
+    """Two calls that edits mode lets run, and four that it asks about."""
+    return step(
+        call("c1", "WriteFile", {"path": "new.txt", "content": "x"}),
+        shell("c2", "ls -a"),
+        shell("c3", "touch made"),
+        call("c4", "WriteFile", {"path": ".env", "content": "x"}),
+        call("c5", "WriteFile", {"path": ".git/hooks/pre-commit", "content": "x"}),
+        call("c6", "WriteFile", {"path": str(place.work.parent / "outside.txt"), "content": "x"}),
+    )
+
+
+@pytest.mark.spec("R-290")
+@pytest.mark.parametrize("way", ["--edits", "default_edits", "/edits"])
+def test_edits_mode_asks_only_about_what_matters(place: Place, way: str) -> None:
+    place.script(six_calls(place), "text: done")
+    if way == "default_edits":
+        path = place.share / "config.toml"
+        path.write_text("default_edits = true\n" + path.read_text())
+    with place.wire(*(["--edits"] if way == "--edits" else [])) as kimi:
+        if way == "/edits":
+            assert kimi.prompt("/edits on")["result"] == {"status": "finished"}
+        kimi.prompt("go", lambda params: approval(params, "reject", feedback="no"))
+        assert kimi.finish() == 0
+    assert {one["tool_call_id"] for one in kimi.payloads("ApprovalRequest")} == {"c3", "c4", "c5", "c6"}
+    assert (place.work / "new.txt").read_text() == "x"
+    assert not (place.work / "made").exists()
+    assert not (place.work / ".env").exists()
+    (stored,) = place.share.glob("sessions/*/*/state.json")
+    assert json.loads(stored.read_text())["approval"]["edits"] is True
+
+
+def test_edits_mode_is_not_restored_and_yolo_off_ends_it(place: Place) -> None:
+    place.script("text: one")
+    turn(place, "--session", "mine", "--edits")
+    place.script(six_calls(place), "text: done")
+    with place.wire("--session", "mine") as kimi:
+        kimi.prompt("go", lambda params: approval(params, "reject", feedback="no"))
+        assert asked(kimi) == 6
+        assert kimi.prompt("/edits on")["result"] == {"status": "finished"}
+        assert kimi.prompt("/yolo off")["result"] == {"status": "finished"}
+        assert kimi.prompt("/edits sideways")["result"] == {"status": "finished"}
+        assert kimi.finish() == 0
+    (stored,) = place.share.glob("sessions/*/*/state.json")
+    assert "edits" not in json.loads(stored.read_text())["approval"]

@@ -127,13 +127,16 @@ async def test_mode_switch_of_several_fields_is_one_write(tmp_path: Path) -> Non
     for mode in MODES:
         switch_mode(conversation, mode)
 
-    written = [(state.plan_mode, state.yolo, state.afk, state.plan_slug is not None) for state in store.saved]
+    written = [
+        (state.plan_mode, state.yolo, state.afk, state.edits, state.plan_slug is not None) for state in store.saved
+    ]
 
     assert written == [
-        (False, False, False, False),
-        (True, False, False, True),
-        (False, True, False, True),
-        (False, False, True, True),
+        (False, False, False, False, False),
+        (False, False, False, True, False),
+        (True, False, False, True, True),
+        (False, True, False, False, True),
+        (False, False, True, False, True),
     ]
 
 

@@ -338,3 +338,44 @@ def test_many_stars_in_a_pattern_take_no_time() -> None:
     subjects = ("a" * 20_000, "$(" + "a " * 20_000, "/" + "a/" * 20_000)
     for action in (command(subjects[0]), command(subjects[1]), replace(EDIT, subject=subjects[2])):
         assert check_policy(policy, "Shell", action).decision == "ask"
+
+
+LOOKING = ["ls", "ls -la src/kimi", "pwd; date -u", "uname -a && whoami", "ls .github", "date +%Y-%m-%d"]
+NOT_LOOKING = [
+    *("ls ..", "ls /etc", "ls ~", "ls ~root", "ls a/../..", "ls *", "ls $HOME", "ls > x", "ls $(rm x)", "A=1 ls"),
+    *("ls; rm x", "ls | sh", "date -s 2020-01-01", "hostname evil", "cat README.md", "git status", "echo $TOKEN"),
+    *("'ls'", "ls 'a b'", "./ls", "/tmp/ls", "ls --dired", "", "uname -a x", "LD_PRELOAD=x ls", "ls `rm x`"),
+]
+PLAIN_EDIT = replace(EDIT, stays_inside=True)
+
+
+@pytest.mark.parametrize("line", LOOKING)
+def test_edits_mode_runs_commands_that_only_look(line: str) -> None:
+    assert check_policy(Policy(edits=True), "Shell", command(line)) == PolicyDecision("allow", "edits")
+    assert check_policy(Policy(), "Shell", command(line)).decision == "ask"
+    assert check_policy(Policy(edits=True), "Shell", command(line), remembered=False).decision == "ask"
+    assert check_policy(Policy(edits=True, plan=True), "Shell", command(line)).decision == "ask"
+    denied = Policy(edits=True, rules=(Rule("deny", tool="Shell"),))
+    assert check_policy(denied, "Shell", command(line)).decision == "deny"
+
+
+@pytest.mark.parametrize("line", NOT_LOOKING)
+def test_edits_mode_asks_about_every_other_command(line: str) -> None:
+    assert check_policy(Policy(edits=True), "Shell", command(line)) == PolicyDecision("ask", "default")
+
+
+def test_edits_mode_allows_plain_edits_of_the_workspace_only() -> None:
+    policy = Policy(edits=True)
+    assert check_policy(policy, "WriteFile", PLAIN_EDIT) == PolicyDecision("allow", "edits")
+    assert check_policy(Policy(), "WriteFile", PLAIN_EDIT) == PolicyDecision("ask", "default")
+    for other in (
+        replace(PLAIN_EDIT, stays_inside=False),
+        replace(PLAIN_EDIT, may_hold_secrets=True),
+        replace(PLAIN_EDIT, is_protected=True),
+        replace(PLAIN_EDIT, kind="web"),
+        replace(PLAIN_EDIT, kind="mcp"),
+        replace(PLAIN_EDIT, kind="other"),
+    ):
+        assert check_policy(policy, "WriteFile", other) == PolicyDecision("ask", "default")
+    asked = Policy(edits=True, rules=(Rule("ask", tool="WriteFile"),))
+    assert check_policy(asked, "WriteFile", PLAIN_EDIT).decision == "ask"

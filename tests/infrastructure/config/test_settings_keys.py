@@ -17,6 +17,7 @@ DEFAULTS: dict[str, Any] = {
     "default_model": "",
     "default_thinking": False,
     "default_yolo": False,
+    "default_edits": False,
     "default_plan_mode": False,
     "default_editor": "",
     "theme": "dark",

@@ -1,4 +1,4 @@
-"""`/yolo [on|off]` and `/afk [on|off]`: switch auto-approval and away mode (tools spec 5.4)."""
+"""`/yolo`, `/edits` and `/afk`, each with `[on|off]`: switch the approval modes (tools spec 5.4)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,35 @@ from kimi.domain.content.parts import TextPart
 
 
 async def switch_yolo(conversation: Conversation, arguments: str) -> None:
-    """Switch auto-approval on or off, and store it with the session. Raises StoreFailed; nothing changes then."""
+    """Switch auto-approval on or off, and store it with the session; off also ends edits mode, so that actions ask.
+
+    Raises StoreFailed; nothing changes then.
+    """
     yolo = _parse_switch(arguments, conversation.policy.yolo)
     if yolo is None:
         await conversation.events.emit(TextPart("Usage: /yolo [on|off]; without a word it switches."))
         return
-    conversation.permissions.switch_modes(yolo=yolo)
+    conversation.permissions.switch_modes(yolo=yolo, edits=None if yolo else False)
     on, off = (
         "You only live once! All actions will be auto-approved.",
         "You only die once! Actions will require approval.",
     )
     await conversation.events.emit(TextPart(on if yolo else off))
+
+
+async def switch_edits(conversation: Conversation, arguments: str) -> None:
+    """Switch edits mode on or off, in which only what matters is asked about; on ends auto-approval.
+
+    Raises StoreFailed; nothing changes then.
+    """
+    edits = _parse_switch(arguments, conversation.policy.edits)
+    if edits is None:
+        await conversation.events.emit(TextPart("Usage: /edits [on|off]; without a word it switches."))
+        return
+    conversation.permissions.switch_modes(yolo=False if edits else None, edits=edits)
+    on = "Edits mode ON. Edits in the work directory and commands that only look run; you are asked about the rest."
+    still = "Edits mode OFF. Every action is approved still: /yolo off." if conversation.policy.yolo else ""
+    await conversation.events.emit(TextPart(on if edits else still or "Edits mode OFF. You will be asked again."))
 
 
 async def switch_afk(conversation: Conversation, arguments: str) -> None:

@@ -38,6 +38,10 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
     CommandRow(CommandInfo("clear", "Clear the context", ("reset",)), "clear_context:clear_context"),
     CommandRow(CommandInfo("yolo", "Toggle auto-approval of every action: [on|off]"), "approval_switches:switch_yolo"),
     CommandRow(
+        CommandInfo("edits", "Toggle edits mode: edits here run, the rest is asked about: [on|off]"),
+        "approval_switches:switch_edits",
+    ),
+    CommandRow(
         CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions: [on|off]"),
         "approval_switches:switch_afk",
     ),

@@ -31,17 +31,22 @@ async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:
 
 
 def switch_plan_mode(
-    conversation: Conversation, enabled: bool, *, yolo: bool | None = None, afk: bool | None = None
+    conversation: Conversation,
+    enabled: bool,
+    *,
+    yolo: bool | None = None,
+    afk: bool | None = None,
+    edits: bool | None = None,
 ) -> None:
     """Switch plan mode and store it; the client is notified at the end of the step (wire spec 7.13).
 
-    A tool calls this, so that the client gets the result of the call first. `yolo` and `afk` are switched in the same
-    write; None leaves them as they are. Raises StateError when there is no directory for plan files, StoreFailed.
+    A tool calls this, so that the client gets the result of the call first. The other modes are switched in the
+    same write; None leaves them as they are. Raises StateError when there is no directory for plan files, StoreFailed.
     """
     _require_plans_dir(conversation)
     was_enabled = conversation.policy.plan
     change_state = _make_plan_naming(conversation) if enabled else keep_state
-    conversation.permissions.switch_modes(yolo=yolo, afk=afk, plan=enabled, change_state=change_state)
+    conversation.permissions.switch_modes(yolo=yolo, afk=afk, edits=edits, plan=enabled, change_state=change_state)
     announcements = conversation.feature_states.get(_PlanAnnouncements)
     announcements.is_client_due = True
     if enabled != was_enabled:

@@ -49,6 +49,7 @@ class Permissions:
         *,
         yolo: bool | None = None,
         afk: bool | None = None,
+        edits: bool | None = None,
         plan: bool | None = None,
         change_state: ChangeState = keep_state,
     ) -> None:
@@ -61,6 +62,7 @@ class Permissions:
             policy,
             yolo=policy.yolo if yolo is None else yolo,
             afk=policy.afk if afk is None else afk,
+            edits=policy.edits if edits is None else edits,
             plan=policy.plan if plan is None else plan,
         )
 
@@ -70,6 +72,7 @@ class Permissions:
                 change_state(state),
                 yolo=state.yolo if yolo is None else yolo,
                 afk=state.afk if afk is None else afk,
+                edits=state.edits if edits is None else edits,
                 plan_mode=state.plan_mode if plan is None else plan,
             )
 
@@ -102,7 +105,7 @@ class Permissions:
 
         Nothing is stored: switched modes are stored already, and modes of a flag are stored at the first prompt.
         """
-        self._policy = replace(self._policy, yolo=policy.yolo, afk=policy.afk, plan=policy.plan)
+        self._policy = replace(self._policy, yolo=policy.yolo, afk=policy.afk, edits=policy.edits, plan=policy.plan)
 
     async def save_active_modes(self, change_state: ChangeState) -> None:
         """Store the modes that are on and the changes of `change_state`, if they are not stored yet.
@@ -113,7 +116,12 @@ class Permissions:
 
         def apply(old: SessionState) -> SessionState:
             state = change_state(old)
-            return replace(state, yolo=state.yolo or self._policy.yolo, afk=state.afk or self._policy.afk)
+            return replace(
+                state,
+                yolo=state.yolo or self._policy.yolo,
+                afk=state.afk or self._policy.afk,
+                edits=state.edits or self._policy.edits,
+            )
 
         def save() -> None:
             # `_store` holds the lock until the policy is changed as well, so this never stores a mode that is being

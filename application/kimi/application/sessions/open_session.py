@@ -62,13 +62,14 @@ def save_additional_dirs(session: ConversationSession, settings: Settings) -> No
 def build_policy(settings: Settings, state: SessionState, *, resumed: bool) -> Policy:
     """Return the approval policy of an opened session.
 
-    Approvals for the session are restored. yolo and afk are restored only if the configuration says so (tools spec
-    5.4).
+    Approvals for the session are restored. yolo, afk and edits mode are restored only if the configuration says so
+    (tools spec 5.4).
     """
     restore = settings.session.restore_yolo
     return Policy(
         yolo=settings.yolo or (restore and state.yolo),
         afk=settings.afk or (restore and state.afk),
+        edits=settings.edits or (restore and state.edits),
         unattended=settings.unattended,
         plan=settings.plan_mode or (state.plan_mode if resumed else settings.default_plan_mode),
         remembered=state.auto_approve_actions,

@@ -37,6 +37,7 @@ class Flags:
     model: str | None = None
     thinking: bool | None = None
     yolo: bool = False
+    edits: bool = False
     plan: bool = False
     afk: bool = False
     sandbox: SandboxMode | None = None

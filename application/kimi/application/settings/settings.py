@@ -319,6 +319,7 @@ class Settings(SettingsSlice):
     """Whether this start asks the model to think, in a resumed session too; None for no wish."""
     yolo: bool = False
     afk: bool = False
+    edits: bool = False
     unattended: bool = False
     """Nobody attends this run of the program: like `afk`, but never stored with a session."""
     plan_mode: bool = False

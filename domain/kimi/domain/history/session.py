@@ -54,6 +54,7 @@ class SessionState:
 
     yolo: bool = False
     afk: bool = False
+    edits: bool = False
     auto_approve_actions: frozenset[str] = frozenset()
     additional_dirs: tuple[str, ...] = ()
     custom_title: str | None = None

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from kimi.domain.tools.tool import DisplayBlock, ShellBlock
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
-DecisionOrigin: TypeAlias = Literal["plan", "read_only", "rule", "yolo", "afk", "session", "hook", "default"]
+DecisionOrigin: TypeAlias = Literal["plan", "read_only", "rule", "yolo", "afk", "edits", "session", "hook", "default"]
 SessionScope: TypeAlias = Literal["action", "exact", "prefix"]
 ActionKind: TypeAlias = Literal["command", "path", "mcp", "plugin", "external", "web", "other"]
 
@@ -29,7 +29,8 @@ class ProposedAction:
     (`NAME/TOOL` of a plugin), or the host of an address.
     `allowed_in_plan_mode` marks an action that plan mode allows, `allowed_by_config` one that the user's configuration
     allows like an allow rule. `is_protected` marks an action that is asked about each time: no approval for the
-    session covers it, and no allow rule that does not name its action.
+    session covers it, and no allow rule that does not name its action. `may_hold_secrets` marks a change of a file that
+    may hold keys, `stays_inside` one of a file in the workspace.
     """
 
     action: str
@@ -41,6 +42,8 @@ class ProposedAction:
     allowed_in_plan_mode: bool = False
     allowed_by_config: bool = False
     is_protected: bool = False
+    may_hold_secrets: bool = False
+    stays_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,13 @@ class Policy:
 
     `afk` is the away mode of the session. `unattended` means that this run of the program has no user to ask; it is
     never stored. `plan` is plan mode: commands, MCP, plugin and external calls are never approved without the user.
+    `edits` is edits mode: changes of plain files in the workspace and commands that only look run, the rest is asked
+    about.
     """
 
     yolo: bool = False
     afk: bool = False
+    edits: bool = False
     unattended: bool = False
     plan: bool = False
     remembered: frozenset[str] = frozenset()
@@ -110,8 +116,8 @@ def check_policy(
 
     The first match wins, in this order: deny rules, ask rules, plan mode, modes, remembered approvals, allow rules,
     hooks. An ask rule and plan mode become a refusal when there is no user to ask. Without `remembered`, remembered
-    approvals, allow rules and hooks do not count: only yolo and afk allow. A `read_only` agent is refused the web,
-    without a question, unless a mode or an allow rule allows it. A hook approves no protected action.
+    approvals, edits mode, allow rules and hooks do not count: only yolo and afk allow. A `read_only` agent is refused
+    the web, without a question, unless yolo, afk or an allow rule allows it. A hook approves no protected action.
     """
     rule = find_deny_or_ask_rule(policy, tool, proposed_action)
     if rule and (rule.decision == "deny" or policy.is_user_absent):
@@ -130,6 +136,8 @@ def check_policy(
         return PolicyDecision("allow", "yolo" if policy.yolo else "afk")
     if not remembered:
         return PolicyDecision("ask", "default")
+    if policy.edits and _is_allowed_in_edits_mode(proposed_action):
+        return PolicyDecision("allow", "edits")
     if memory_key(proposed_action, policy.scope) in policy.remembered:
         return PolicyDecision("allow", "session")
     if allow_rule or (proposed_action.allowed_by_config and not proposed_action.is_protected):
@@ -180,6 +188,19 @@ def _applies_to(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
     from kimi.domain.permissions.command_rules import mentions_command  # only where it is needed
 
     return mentions_command(rule.match, proposed_action.subject, _shell_language(proposed_action))
+
+
+def _is_allowed_in_edits_mode(proposed_action: ProposedAction) -> bool:
+    """Return whether the action changes a plain file in the workspace, or only looks (tools spec 5.4)."""
+    if proposed_action.is_protected:
+        return False
+    if proposed_action.kind == "path":
+        return proposed_action.stays_inside and not proposed_action.may_hold_secrets
+    if proposed_action.kind != "command":
+        return False
+    from kimi.domain.permissions.command_rules import only_looks  # only where it is needed
+
+    return only_looks(proposed_action.subject, _shell_language(proposed_action))
 
 
 def _find_allow_rule(policy: Policy, tool: str, proposed_action: ProposedAction) -> Rule | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
+from typing import Final
 
 from kimi.domain.permissions.command_names import builds_expression, may_run_more, name_program, runs_arguments
 from kimi.domain.permissions.command_search import find_command
@@ -38,6 +39,44 @@ def covers_commands(pattern: str, line: str, language: str) -> bool:
     if parsed is None or parsed.changes_files or parsed.has_hiding_signs or not parsed.commands:
         return False
     return all(fnmatchcase(command.text, pattern) and not builds_expression(command) for command in parsed.commands)
+
+
+_LOOKING: Final = {
+    "ls": re.compile(r"-[1aAdFhlpQrRstX]+|--(?:all|almost-all|recursive|human-readable|classify)"),
+    "pwd": re.compile(r"-[LP]"),
+    "date": re.compile(r"-u|--utc|\+[\w%:.,/-]+"),
+    "uname": re.compile(r"-[asnrvmpio]+"),
+    **dict.fromkeys(("whoami", "id", "hostname", "nproc", "arch", "true", "false"), None),
+}
+"""Programs that show names and facts only, with the options that change nothing about that."""
+
+_INSIDE: Final = re.compile(r"[\w@+,=][\w@+,=.-]*|\.[\w@+,=-][\w@+,=.-]*|\.")
+"""A part of a path that does not lead out of the work directory by itself."""
+
+
+def only_looks(line: str, language: str) -> bool:
+    """Return whether every command of the line only shows names or facts, and none of it is computed.
+
+    What shows the content of files is not among them: the file tools do that by rules of their own.
+    """
+    parsed = parse_shell_line(line, language) if language == "bash" else None
+    if parsed is None or parsed.changes_files or parsed.has_hiding_signs or not parsed.commands:
+        return False
+    return all(_only_looks(command) for command in parsed.commands)
+
+
+def _only_looks(command: SimpleCommand) -> bool:
+    if command.assignments or not command.words or command.words[0] not in _LOOKING:
+        return False
+    name, *arguments = command.words
+    if tuple(command.text.split()) != command.words:  # quotes, redirections, escapes
+        return False
+    options = _LOOKING[name]
+    return all(
+        bool(options and options.fullmatch(word))
+        or (name == "ls" and all(_INSIDE.fullmatch(part) for part in word.rstrip("/").split("/")))
+        for word in arguments
+    )
 
 
 def command_prefix(line: str, language: str) -> str:

@@ -207,6 +207,7 @@ class Configuration(ConfigSection):
     subagent_model: str = ""
     title_model: str = ""
     default_yolo: bool = False
+    default_edits: bool = False
     default_plan_mode: bool = False
     default_editor: str = ""
     theme: Literal["dark", "light"] = "dark"

@@ -86,6 +86,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         title_model=configuration.title_model or None,
         yolo=flags.yolo or configuration.default_yolo,
         afk=flags.afk,
+        edits=flags.edits or configuration.default_edits,
         plan_mode=flags.plan,
         default_plan_mode=configuration.default_plan_mode,
         slash_commands=not flags.no_slash_commands,

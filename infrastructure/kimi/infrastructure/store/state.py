@@ -63,6 +63,7 @@ def decode_state(source: Mapping[str, Any]) -> SessionState:
     return SessionState(
         yolo=_read_member(approval, "yolo", _check_flag, False),
         afk=_read_member(approval, "afk", _check_flag, False),
+        edits=_read_member(approval, "edits", _check_flag, False),
         auto_approve_actions=frozenset(_read_member(approval, "auto_approve_actions", _check_texts, ())),
         additional_dirs=tuple(filter(os.path.isdir, _read_member(source, "additional_dirs", _check_texts, ()))),
         custom_title=_read_member(source, "custom_title", _check_text, None),
@@ -99,6 +100,7 @@ def merge_state(
             **_read_member(foreign, "approval", _check_object, {}),
             "yolo": state.yolo,
             "afk": state.afk,
+            **({"edits": True} if state.edits else {}),  # other programs do not know it
             "auto_approve_actions": sorted(state.auto_approve_actions),
         },
         "additional_dirs": list(state.additional_dirs),
@@ -157,7 +159,7 @@ def _decode_usage(value: Any) -> UsageTotal:
 def _collect_foreign(source: Mapping[str, Any], approval: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in source.items() if key not in _OWN_KEYS}
     # Unknown members of `approval` are kept under that name.
-    rest = {k: v for k, v in approval.items() if k not in ("yolo", "afk", "auto_approve_actions")}
+    rest = {k: v for k, v in approval.items() if k not in ("yolo", "afk", "edits", "auto_approve_actions")}
     if rest:
         found["approval"] = rest
     return found

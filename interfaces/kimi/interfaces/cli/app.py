@@ -180,6 +180,9 @@ def root(
     yolo: Annotated[
         bool, typer.Option("--yolo", "--yes", "-y", "--auto-approve", help="Approve every tool call.")
     ] = False,
+    edits: Annotated[
+        bool, typer.Option("--edits", help="Approve edits in the work directory and commands that only look.")
+    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Start in plan mode.")] = False,
     afk: Annotated[bool, typer.Option("--afk", help="Nobody is there: approve all, dismiss questions.")] = False,
     sandbox: Annotated[
@@ -274,6 +277,7 @@ def root(
         model=model,
         thinking=thinking,
         yolo=yolo,
+        edits=edits,
         plan=plan,
         afk=afk,
         sandbox=sandbox,

@@ -277,6 +277,7 @@ def build_status(session: ShellSession, shell_context: ShellContext) -> StatusBa
         thinking=shell_context.is_thinking,
         yolo=policy.yolo,
         afk=policy.afk,
+        edits=policy.edits,
         plan=policy.plan,
         tokens=session.context_usage.context_tokens or 0,
         window=model.context_size if model else 0,

@@ -86,7 +86,7 @@ async def test_only_modes_that_exist_are_set(place: Place) -> None:
     async with acp_client(place) as client:
         await client.shake_hands()
         session_id = await client.new_session(place)
-        for mode in ("plan", "yolo", "afk", "default", "plan"):
+        for mode in ("plan", "yolo", "edits", "afk", "default", "plan"):
             assert await client.result("session/set_mode", {"sessionId": session_id, "modeId": mode}) == {}
             loaded = await client.result("session/resume", {"sessionId": session_id, "cwd": str(place.work)})
             assert loaded["modes"]["currentModeId"] == mode

@@ -33,7 +33,7 @@ async def test_new_session_returns_its_options(tmp_path: Path) -> None:
         result = await client.result("session/new", {"cwd": str(place.work)})
     assert result["sessionId"]
     assert result["modes"]["currentModeId"] == "default"
-    assert [mode["id"] for mode in result["modes"]["availableModes"]] == ["default", "plan", "yolo", "afk"]
+    assert [mode["id"] for mode in result["modes"]["availableModes"]] == ["default", "edits", "plan", "yolo", "afk"]
     options = {option["id"]: option for option in result["configOptions"]}
     assert list(options) == ["model", "thinking", "mode"]
     assert [option["category"] for option in options.values()] == ["model", "thought_level", "mode"]

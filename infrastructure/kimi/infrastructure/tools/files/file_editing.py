@@ -149,6 +149,8 @@ def propose_change(
         kind="path",
         subject=admitted.real_path,
         is_protected=admitted.grant.is_protected,
+        may_hold_secrets=admitted.grant.is_sensitive,
+        stays_inside=admitted.grant.is_in_workspace,
     )
 
 

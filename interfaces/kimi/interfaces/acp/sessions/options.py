@@ -20,6 +20,7 @@ THINKING_SUFFIX: Final = ",thinking"
 
 _MODE_TEXTS: Final[Mapping[Mode, tuple[str, str]]] = {
     "default": ("Default", "Ask before changes"),
+    "edits": ("Edits", "Edit files here and look around, ask before the rest"),
     "plan": ("Plan", "Read and plan only"),
     "yolo": ("YOLO", "Approve everything automatically"),
     "afk": ("AFK", "Approve everything, dismiss questions"),

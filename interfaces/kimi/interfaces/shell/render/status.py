@@ -21,6 +21,7 @@ class StatusBarState:
     thinking: bool = False
     yolo: bool = False
     afk: bool = False
+    edits: bool = False
     plan: bool = False
     shell: bool = False
     tokens: int = 0
@@ -48,7 +49,10 @@ def fit_status_parts(status: StatusBarState, width: int) -> list[StyledText]:
 
 def _list_status_parts(status: StatusBarState) -> list[StyledText]:
     wanted: list[StyledText] = []
-    badges = (("SHELL", status.shell), ("PLAN", status.plan), ("YOLO", status.yolo), ("AFK", status.afk))
+    edits = status.edits and not (status.yolo or status.afk)
+    badges = (
+        ("SHELL", status.shell), ("PLAN", status.plan), ("YOLO", status.yolo), ("AFK", status.afk), ("EDITS", edits)
+    )  # fmt: skip
     wanted += [(f"class:badge.{name.lower()}", f"{name}") for name, on in badges if on]
     model = neutralize(status.model) + (" (thinking)" if status.thinking else "")
     wanted.append(("class:status", model))

@@ -29,6 +29,7 @@ _COMMON: Mapping[str, str] = {
     "panel.title": "bold",
     "badge.yolo": "ansired bold",
     "badge.afk": "ansired bold",
+    "badge.edits": "ansiyellow bold",
     "badge.plan": "ansimagenta bold",
     "badge.shell": "ansiyellow bold",
     "sign.shell": "ansiyellow bold",
