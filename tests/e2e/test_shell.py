@@ -234,6 +234,24 @@ def test_input_typed_during_a_turn_is_queued_or_recalled(place: Place) -> None:
         assert "queued" not in text
 
 
+@pytest.mark.spec("R-293")
+def test_ctrl_s_on_an_empty_line_steers_with_the_oldest_message(place: Place) -> None:
+    wait = call("c1", "Shell", command=UNTIL_GO)
+    place.script(f"text: wait\n{wait}", "text: heard it", "text: and the rest")
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        say(shown, "work", f"Shell {UNTIL_GO}")
+        shown.type("/title first", ENTER, "older", ENTER, "newer", ENTER)
+        shown.until("3 queued")
+        shown.type(CTRL_S)
+        shown.until("2 queued")
+        (place.work / "go").touch()
+        shown.until("and the rest")
+    words = [str(one["content"]) for one in place.context() if one["role"] in ("user", "assistant")]
+    assert [word for word in words if word in ("older", "newer")] == ["older", "newer"]
+    assert words.index("older") < next(n for n, word in enumerate(words) if "heard it" in word) < words.index("newer")
+
+
 def test_queued_shell_command_stays_a_shell_command(place: Place) -> None:
     place.script(call("c1", "Shell", command=UNTIL_GO), "text: first done")
     with terminal(place, "--yolo") as shown:

@@ -114,6 +114,18 @@ def test_enter_sends_complete_command_despite_open_menu(place: Place) -> None:
         shown.until("notes.md")
         shown.type(ENTER)
         shown.until("Title: about @not")
+        shown.idle()
+        shown.type("/vers")
+        shown.until("/version ")
+        shown.type(ENTER)  # one key accepts the completion and runs it
+        shown.until("kimi 2.")
+        shown.type("/imp")
+        shown.until("/import ")
+        shown.type(ENTER)  # but a command that wants words waits for them
+        shown.until(lambda text: "› /import\n" in text and "Take a file" not in text)
+        shown.type("no-such-file", ENTER)
+        shown.until("no-such-file")
+        shown.idle()
         shown.type("/quit")
         shown.until("/exit (quit)")
         shown.type(ENTER)
@@ -174,6 +186,49 @@ def test_long_text_is_folded_and_images_are_sent(place: Place) -> None:
     assert kept.read_bytes() == image
 
 
+def clipboard(place: Place, kind: str, content: bytes) -> None:
+    """Let the system's clipboard hold this content of one kind."""
+    (place.root / "clip").write_bytes(content)
+    answers = (
+        f'case "$*" in *TARGETS*) echo TARGETS "{kind}";; *"{kind}"*) cat {place.root / "clip"};; *) exit 1;; esac'
+    )
+    program(place.root / "bin" / "xclip", answers)
+    place.environ["PATH"] = f"{place.root / 'bin'}:/usr/bin:/bin"
+
+
+@pytest.mark.spec("R-292")
+@pytest.mark.parametrize(
+    ("kind", "content", "pasted"),
+    [
+        ("UTF8_STRING", "two\nlines é".encode(), "two\n  lines é"),
+        ("text/plain", "\n".join(f"line {n}" for n in range(40)).encode(), "[Pasted text #1 +40 lines]"),
+        ("image/png", png(3, 2), ",3x2]"),
+        ("text/uri-list", b"file:///tmp/a%20film.mp4\r\n", "› /tmp/a film.mp4"),
+    ],
+)
+def test_ctrl_v_pastes_text_pictures_and_paths(place: Place, kind: str, content: bytes, pasted: str) -> None:
+    place.capabilities = ("image_in",)
+    place.script("text: x")
+    clipboard(place, kind, content)
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(CTRL_V)
+        shown.until(pasted)
+
+
+def test_ctrl_v_takes_a_copied_picture_file_as_the_picture(place: Place) -> None:
+    place.capabilities = ("image_in",)
+    place.script("text: seen")
+    (place.root / "a b.png").write_bytes(png(3, 2))
+    clipboard(place, "text/uri-list", f"file://{place.root}/a%20b.png\n".encode())
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(CTRL_V)
+        shown.until(",3x2]")
+        say(shown, "", "seen")
+    assert [one["type"] for one in said(place)[0]] == ["image_url"]
+
+
 def test_unresponsive_clipboard_does_not_block_input(place: Place) -> None:
     place.capabilities = ("image_in",)
     place.script("text: at once")
@@ -184,12 +239,13 @@ def test_unresponsive_clipboard_does_not_block_input(place: Place) -> None:
         shown.type(CTRL_V)
         assert eventually((place.root / "asked").exists)
         say(shown, "go", "at once")
-        assert "no image" not in shown.text
-        shown.until("There is no image in the clipboard")
+        assert "nothing in the clipboard" not in shown.text
+        shown.until("There is nothing in the clipboard that can be pasted")
 
 
 def test_image_is_refused_by_a_model_without_image_support(place: Place) -> None:
     place.script("text: x")
+    clipboard(place, "image/png", png(3, 2))
     with terminal(place) as shown:
         shown.until("context:")
         shown.type(CTRL_V)
@@ -235,6 +291,23 @@ def test_the_editor_changes_the_input(place: Place) -> None:
         shown.type(ENTER)
         shown.until("well written")
     assert said(place) == ["changed: draft"]
+
+
+@pytest.mark.spec("R-295")
+def test_folded_pastes_stay_folded_through_the_editor(place: Place) -> None:
+    place.script("text: read")
+    editor = program(place.root / "bin" / "edit", """sed -i "s/^see: /look here: /; s/row 3/ROW/" "$1" """)
+    place.environ["VISUAL"] = str(editor)
+    kept, changed = ("\n".join(f"{word} {number}" for number in range(20)) for word in ("line", "row"))
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("see: ", paste(changed), " and ", paste(kept))
+        shown.until("[Pasted text #2 +20 lines]")
+        shown.type(CTRL_O)
+        shown.until("row 19 and [Pasted text #2 +20 lines]")  # what was changed is shown as it is
+        shown.type(ENTER)
+        shown.until("read")
+    assert said(place) == [f"look here: {changed.replace('row 3', 'ROW')} and {kept}"]
 
 
 def test_turn_continues_while_the_user_edits_in_an_editor(place: Place) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from kimi.interfaces.bootstrap.shell import find_branch
 from kimi.interfaces.shell.run import detect_colour_system, is_plain_terminal
-from kimi.interfaces.shell.terminal.editor import edit_text, find_editor_command
-from kimi.interfaces.shell.terminal.pasted_content import (
+from kimi.interfaces.shell.terminal.input.editor import edit_text, find_editor_command
+from kimi.interfaces.shell.terminal.input.pasted_content import (
     PastedContent,
     parse_image,
     parse_image_size,

@@ -105,3 +105,10 @@ def _tabs(outcome: object) -> TabbedMenus:
 def test_a_long_description_of_a_subagent_does_not_push_the_action_away() -> None:
     request = replace(REQUEST, subagent_type="coder", source_description="x" * 500)
     assert build_approval_menu(request).title.startswith("Shell wants to: run command (subagent coder) - xxx")
+
+
+def test_space_chooses_the_only_answer_but_approves_nothing() -> None:
+    menu = Menu("Which?", (MenuOption("a"), MenuOption("b")))
+    assert press_key(menu, "space") == MenuSelection((0,))
+    approval = build_approval_menu(REQUEST)
+    assert press_key(approval, "space") == approval

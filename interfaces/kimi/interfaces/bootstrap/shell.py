@@ -52,6 +52,13 @@ def end_process_tree(pid: int, grace_s: float) -> None:
     end_tree_now(pid, grace_s)
 
 
+def grab_clipboard() -> tuple[Sequence[str], bytes | None]:
+    """Return the paths of copied files, and a picture as PNG, where Pillow can read the clipboard."""
+    from kimi.infrastructure.tools.files.pictures import grab_clipboard as grab
+
+    return grab()
+
+
 def build_demo_model() -> ChatModel:
     """Return the demo model, which needs no account."""
     from kimi.infrastructure.models.offline.demo import DemoModel

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import anyio.to_thread
 
-from kimi.application.commands.registry import list_agent_commands
+from kimi.application.commands.registry import COMMANDS, list_agent_commands
 from kimi.application.control.mcp_servers import list_servers, mcp_status, reload_servers
 from kimi.application.control.session_title import session_title, set_title
 from kimi.application.sessions.fork_session import fork, load_turns, undo
@@ -30,7 +30,7 @@ from kimi.interfaces.version import __version__
 KEYS = (
     ("Enter", "send; while the agent works: queue for the next turn"),
     ("Ctrl-J, Alt-Enter", "a new line"),
-    ("Ctrl-S", "send into the running turn"),
+    ("Ctrl-S", "send into the running turn; with an empty input: what was queued first"),
     ("Up", "history; with an empty input: take back what was queued"),
     ("Ctrl-R", "search the history"),
     ("Ctrl-C", "interrupt; clear the input; twice: leave"),
@@ -39,7 +39,7 @@ KEYS = (
     ("Shift-Tab", "plan mode"),
     ("Ctrl-T", "unfold what was thought last"),
     ("Ctrl-O", "write in an editor"),
-    ("Ctrl-V", "paste an image"),
+    ("Ctrl-V", "paste text, an image or files"),
     ("@", "name a file"),
 )
 
@@ -277,13 +277,20 @@ COMMAND_TABLE = _build_command_table(_COMMAND_ROWS)
 
 def list_commands(shell_context: ShellContext) -> list[CommandInfo]:
     """Return the commands of shell and agent by name. The shell's wins over the agent's; refused ones are left out."""
-    others = [
-        info for info in list_agent_commands(shell_context.conversation) if info.name not in COMMAND_TABLE.handlers
-    ]
+    return _merge_commands(list_agent_commands(shell_context.conversation))
+
+
+def _merge_commands(of_agent: Iterable[CommandInfo]) -> list[CommandInfo]:
+    others = [info for info in of_agent if info.name not in COMMAND_TABLE.handlers]
     return sorted(
         [*(info for info in COMMAND_TABLE.infos if info.description != NOT_PROVIDED), *others],
         key=lambda info: info.name,
     )
+
+
+def list_static_commands() -> list[CommandInfo]:
+    """Return the commands that every session has, for what is typed before it is open."""
+    return _merge_commands(row.info for row in COMMANDS)
 
 
 def build_completion_sources(shell_context: ShellContext, files: Callable[[str], Sequence[str]]) -> CompletionSources:

@@ -75,6 +75,8 @@ def press_key(menu: Menu, key: MenuKey) -> MenuOutcome:
         return replace(menu, cursor=(menu.cursor + step) % max(1, len(menu.options)), typing=False)
     if key == "space" and menu.multi:
         return replace(menu, chosen=menu.chosen ^ {menu.cursor})
+    if key == "space" and menu.preview is None:  # an approval wants a key that nobody hits by chance
+        return _accept_option(menu)
     if key == "toggle" and menu.toggle_label:
         return MenuSelection((), toggled=True)
     return menu

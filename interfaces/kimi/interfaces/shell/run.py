@@ -30,7 +30,7 @@ from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.log import hide_secrets
 from kimi.interfaces.process.streams import Streams
-from kimi.interfaces.shell.commands import COMMAND_TABLE, build_completion_sources
+from kimi.interfaces.shell.commands import COMMAND_TABLE, build_completion_sources, list_static_commands
 from kimi.interfaces.shell.error_notes import NO_MODEL, build_error_notes
 from kimi.interfaces.shell.preferences import FIRST_RUN_ARGUMENT
 from kimi.interfaces.shell.render.blocks import Block, Note, Welcome
@@ -39,9 +39,10 @@ from kimi.interfaces.shell.render.status import StatusBarState, abbreviate_home
 from kimi.interfaces.shell.render.transcript import Transcript
 from kimi.interfaces.shell.session import Exit, SessionOutcome, ShellSession, SwitchSession
 from kimi.interfaces.shell.shell_context import ShellContext
-from kimi.interfaces.shell.terminal.editor import find_editor_command
-from kimi.interfaces.shell.terminal.file_completion import WorkDirFiles
+from kimi.interfaces.shell.terminal.input.editor import find_editor_command
+from kimi.interfaces.shell.terminal.input.file_completion import WorkDirFiles
 from kimi.interfaces.shell.terminal.terminal_ui import (
+    CompletionSources,
     EnteredInput,
     ExitRequested,
     InterruptRequested,
@@ -200,6 +201,7 @@ class _ShellRun:
                 accepts_images=lambda: bool(conversation.model and "image_in" in conversation.model.capabilities),
                 editor=lambda: find_editor_command(shell_context.editor, self._environ),
                 pop_queued=session.pop_queued,
+                take_first_queued=session.take_first_queued,
             )
         )
         if self._flags.prompt is not None:
@@ -234,11 +236,16 @@ def create_terminal_ui(settings: Settings, environ: Mapping[str, str]) -> Starta
         from kimi.interfaces.shell.terminal.line_ui import LineTerminalUI
 
         return LineTerminalUI()
-    from kimi.interfaces.shell.terminal.input_history import FileHistory, history_path
-    from kimi.interfaces.shell.terminal.pasted_content import PastedContent, read_fold_thresholds
+    from kimi.interfaces.shell.terminal.input.input_history import FileHistory, history_path
+    from kimi.interfaces.shell.terminal.input.pasted_content import PastedContent, read_fold_thresholds
     from kimi.interfaces.shell.terminal.screen_ui import ScreenTerminalUI
 
+    setup = SessionUISetup(
+        completions=CompletionSources(commands=list_static_commands),
+        editor=lambda: find_editor_command(settings.interface.editor, environ),
+    )
     return ScreenTerminalUI(
+        setup,
         work_dir=settings.work_dir,
         history=FileHistory(history_path(settings.share_dir, settings.work_dir)),
         pasted=PastedContent(read_fold_thresholds(environ), os.path.join(settings.share_dir, "prompt-cache")),

@@ -227,6 +227,15 @@ class ShellSession:
         self._refresh_view()
         return entered
 
+    def take_first_queued(self) -> EnteredInput | None:
+        """Remove the oldest queued message that the running turn can take and return it."""
+        for entered in self._queue:
+            if not entered.is_shell_command and (entered.parts or parse_command(entered.text) is None):
+                self._queue.remove(entered)
+                self._refresh_view()
+                return entered
+        return None
+
     # --- work ---------------------------------------------------------------------------------------------------
 
     def _start_work(self, entered: EnteredInput) -> None:

@@ -9,7 +9,7 @@ import io
 import struct
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -41,6 +41,24 @@ class Picture:
     content: bytes
     mime: str
     original_size: tuple[int, int] | None
+
+
+def grab_clipboard() -> tuple[list[str], bytes | None]:
+    """Return the paths of copied files, and the picture as PNG; nothing where Pillow is missing or cannot read it.
+
+    For macOS and Windows: elsewhere Pillow starts programs that it looks for on the whole search path.
+    """
+    try:
+        from PIL import Image, ImageGrab
+
+        found: object = ImageGrab.grabclipboard()
+    except (ImportError, NotImplementedError, OSError, ValueError, SyntaxError):
+        return [], None
+    if isinstance(found, Image.Image):
+        output = io.BytesIO()
+        found.save(output, "PNG")
+        return [], output.getvalue()
+    return ([str(path) for path in cast("list[object]", found)] if isinstance(found, list) else []), None
 
 
 def prepare_picture(content: bytes, mime: str) -> Picture:

@@ -37,7 +37,7 @@ class InputActions(Protocol):
 
     def paste(self, text: str) -> None: ...
 
-    def paste_image(self) -> None: ...
+    def paste_clipboard(self) -> None: ...
 
     def open_editor(self) -> None: ...
 
@@ -70,7 +70,7 @@ def create_input_bindings(actions: InputActions, typing: Condition, running: Con
     on("c-x", at_once=True)(actions.toggle_shell_mode)  # else a second key, like `e`, makes another key
     on("s-tab")(actions.toggle_plan_mode)
     on("c-t")(actions.show_thought)
-    on("c-v")(actions.paste_image)
+    on("c-v")(actions.paste_clipboard)
     on("c-o")(actions.open_editor)
     on("up")(lambda: None if actions.recall_queued() else buffer.auto_up())
 

@@ -17,11 +17,9 @@ from dataclasses import replace
 from typing import Final
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 from prompt_toolkit.application import Application
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import DummyCompleter, ThreadedCompleter
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import History
@@ -34,23 +32,18 @@ from kimi.interfaces.shell.render.painter import ColorSystem, Painter, ThemeName
 from kimi.interfaces.shell.render.plain_blocks import format_block
 from kimi.interfaces.shell.render.sanitize import fit_one_line, truncate_to_width
 from kimi.interfaces.shell.render.status import fit_status_parts
-from kimi.interfaces.shell.terminal.completion import InputCompleter, is_command_name
 from kimi.interfaces.shell.terminal.deferred_output import DeferredOutput
-from kimi.interfaces.shell.terminal.editor import edit_text
+from kimi.interfaces.shell.terminal.input.input_line import InputLine
+from kimi.interfaces.shell.terminal.input.pasted_content import PastedContent
 from kimi.interfaces.shell.terminal.key_bindings import create_input_bindings
 from kimi.interfaces.shell.terminal.layout import STYLES, ScreenParts, build_screen_layout
 from kimi.interfaces.shell.terminal.panel_view import PanelView
-from kimi.interfaces.shell.terminal.pasted_content import PastedContent, parse_image, read_image
 from kimi.interfaces.shell.terminal.terminal_lease import LocalProgram, TerminalLease
 from kimi.interfaces.shell.terminal.terminal_ui import (
-    EnteredInput,
     ExitRequested,
     InterruptRequested,
     LiveView,
-    PlanModeToggled,
     SessionUISetup,
-    SteerRequested,
-    ThinkingRequested,
     UserAction,
 )
 
@@ -70,13 +63,17 @@ _DEPTHS: Final[Mapping[ColorSystem | None, ColorDepth]] = {
 
 
 class ScreenTerminalUI:
-    """The drawn terminal UI. `colour` None means no colours; `@` completes to files of `work_dir`."""
+    """The drawn terminal UI. `colour` None means no colours; `@` completes to files of `work_dir`.
+
+    `setup` holds until a session begins.
+    """
 
     is_interactive = True
     _key_action_tasks: TaskGroup
 
     def __init__(
         self,
+        setup: SessionUISetup,
         *,
         work_dir: str,
         history: History,
@@ -85,23 +82,17 @@ class ScreenTerminalUI:
         theme: ThemeName,
         output: Output | None = None,
     ) -> None:
-        self._work_dir = work_dir
-        self._pasted = pasted
-        self._setup = SessionUISetup()
         self._view = LiveView()
         self._painter = Painter(80, colour, theme)
         self._pending: list[Block] = []
         self._live: StyleAndTextTuples = []
         self._live_height = 0
         self._spin = 0
-        self._shell_mode = False
         self.lease = TerminalLease()
         self._notice = ""
         self._action_sender, self._action_receiver = anyio.create_memory_object_stream[UserAction](math.inf)
-        self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
-        self._typed_at = 0.0
+        self.input = InputLine(self, setup, work_dir=work_dir, history=history, pasted=pasted)
         self._started, self._ended = anyio.Event(), anyio.Event()
-        self.buffer.on_text_changed += self._remember_typing
         self._output = output or _create_terminal_output()
         self.panel = PanelView(
             self._painter,
@@ -109,13 +100,13 @@ class ScreenTerminalUI:
             self._on_panel_changed,
             self.show,
             self._interrupt_panel,
-            lambda: self._typed_at,
+            lambda: self.input.typed_at,
         )
         self._app = self._create_application(_DEPTHS[colour], theme)
 
     def _create_application(self, depth: ColorDepth, theme: ThemeName) -> Application[None]:
         free = Condition(lambda: not self.panel.is_shown)
-        typing = Condition(lambda: self._app.layout.has_focus(self.buffer))
+        typing = Condition(lambda: self._app.layout.has_focus(self.input.buffer))
         running = Condition(lambda: self._view.started_at is not None)
         parts = ScreenParts(
             live=lambda: self._live,
@@ -126,8 +117,8 @@ class ScreenTerminalUI:
             notice=lambda: self._notice,
         )
         app = Application[None](
-            layout=build_screen_layout(self.buffer, self.panel, parts, free),
-            key_bindings=merge_key_bindings([create_input_bindings(self, typing, running), self.panel.keys]),
+            layout=build_screen_layout(self.input.buffer, self.panel, parts, free),
+            key_bindings=merge_key_bindings([create_input_bindings(self.input, typing, running), self.panel.keys]),
             style=STYLES[theme],
             output=self._output,
             color_depth=depth,
@@ -136,7 +127,7 @@ class ScreenTerminalUI:
         app.ttimeoutlen = 0.1
         app.timeoutlen = 0.3
         app.after_render += self._on_rendered
-        self.panel.attach(app, self.buffer)
+        self.panel.attach(app, self.input.buffer)
         return app
 
     # --- lifespan -----------------------------------------------------------------------------------------------
@@ -174,24 +165,29 @@ class ScreenTerminalUI:
 
     async def _redraw_periodically(self) -> None:
         while True:
-            await anyio.sleep(REDRAW_S if self._busy else REDRAW_S * 3)
-            if self._busy or self._pending:
+            await anyio.sleep(REDRAW_S if self.is_busy else REDRAW_S * 3)
+            if self.is_busy or self._pending:
                 self._spin += 1
                 self._flush_blocks()
 
     @property
-    def _busy(self) -> bool:
+    def is_busy(self) -> bool:
+        """Whether a turn or command runs."""
         return self._view.started_at is not None
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether input waits for the end of the turn."""
+        return bool(self._view.queued)
 
     # --- TerminalUI ---------------------------------------------------------------------------------------------
 
     def begin_session(self, setup: SessionUISetup) -> None:
         """Complete the commands and files of a new session from now on."""
-        self._setup = setup
-        completions = setup.completions
-        self.buffer.completer = ThreadedCompleter(
-            InputCompleter(completions.commands, completions.files, self._work_dir)
-        )
+        self.input.use_setup(setup)
+        if self._app.is_running:
+            with set_app(self._app):
+                self.input.complete_again()
 
     async def read(self) -> UserAction:
         """Return the next action of the user."""
@@ -200,7 +196,7 @@ class ScreenTerminalUI:
     def show(self, *blocks: Block) -> None:
         """Print blocks to the scrollback: at once, or with the next drawing while a turn or command runs."""
         self._pending += blocks
-        if not self._busy:
+        if not self.is_busy:
             self._flush_blocks()
 
     def update(self, view: LiveView) -> None:
@@ -222,9 +218,7 @@ class ScreenTerminalUI:
 
     def prefill(self, text: str) -> None:
         """Put text into the input."""
-        self.buffer.text = text
-        self.buffer.cursor_position = len(text)
-        self._redraw()
+        self.input.prefill(text)
 
     def ring_bell(self) -> None:
         """Ring the terminal's bell."""
@@ -253,7 +247,7 @@ class ScreenTerminalUI:
         theme: ThemeName = "light" if name == "light" else "dark"
         self._painter.set_theme(theme)
         self._app.style = STYLES[theme]
-        self._redraw()
+        self.redraw()
 
     # --- drawing ------------------------------------------------------------------------------------------------
 
@@ -272,7 +266,7 @@ class ScreenTerminalUI:
         self._draw_open_blocks(columns, rows)
         if text:
             self._print_text(text)
-        self._redraw()
+        self.redraw()
 
     def _paint_blocks(self, blocks: Sequence[Block]) -> str:
         """Paint blocks in colour, or as plain text when that fails, so that no content is lost."""
@@ -298,12 +292,13 @@ class ScreenTerminalUI:
             self._output.is_deferred = False
             self._output.flush()
 
-    def _redraw(self) -> None:
+    def redraw(self) -> None:
+        """Draw the screen soon."""
         if self._app.is_running:
             self._app.invalidate()
 
     def _draw_open_blocks(self, columns: int, rows: int) -> None:
-        room = _max_live_rows(rows, self.panel.is_shown) if self._busy else 0
+        room = _max_live_rows(rows, self.panel.is_shown) if self.is_busy else 0
         text = self._paint_blocks(self._view.open_blocks()) if room else ""
         lines = [line for line in text.split("\n")[-room - 1 :] if line.strip()][-room:]
         if not room or (self.panel.is_shown and not lines):
@@ -322,7 +317,7 @@ class ScreenTerminalUI:
 
     def _on_panel_changed(self) -> None:
         self._draw_open_blocks(*self._terminal_size())
-        self._redraw()
+        self.redraw()
 
     def _available_panel_size(self) -> tuple[int, int]:
         """Return the columns and rows left for a panel, above the notice and the status bar."""
@@ -341,146 +336,40 @@ class ScreenTerminalUI:
 
     def _prompt_sign(self) -> tuple[str, str]:
         status = self._view.status()
-        if self._shell_mode:
+        if self.input.is_shell_mode:
             return "class:sign.shell", "$ "
         if status.plan:
             return "class:sign.plan", "◇ "
         return ("class:sign.thinking", "✻ ") if status.thinking else ("class:sign", "› ")
 
     def _render_status(self) -> StyleAndTextTuples:
-        status = replace(self._view.status(), shell=self._shell_mode)
+        status = replace(self._view.status(), shell=self.input.is_shell_mode)
         columns, _ = self._terminal_size()
         return [(style, text) for style, text in fit_status_parts(status, columns)]
 
-    # --- key actions --------------------------------------------------------------------------------------------
-
-    def submit(self, *, steer: bool = False) -> None:
-        """Enter: accept the marked completion, or send the input; with `steer` into the running turn."""
-        if self._accept_completion():
-            return
-        text = self.buffer.text
-        if not text.strip():
-            return
-        whole = self._pasted.expand_text(text).strip()
-        entered = EnteredInput(whole, self._pasted.split_into_parts(text), self._shell_mode)
-        self.buffer.history.append_string(whole)
-        self.buffer.reset()
-        self._typed_at = 0.0
-        self._notice = ""
-        self._send_action(SteerRequested(entered) if steer else entered)
-
-    def _accept_completion(self) -> bool:
-        state = self.buffer.complete_state
-        if state is None or not state.completions:
-            return False
-        chosen = state.current_completion
-        if chosen is None:
-            typed = self.buffer.text
-            if not is_command_name(typed) or self._is_command(typed[1:]):
-                return False
-            chosen = state.completions[0]
-        self.buffer.apply_completion(chosen)
-        self.buffer.cancel_completion()
-        return True
-
-    def _is_command(self, name: str) -> bool:
-        """Whether this is the full name or an alias of a command, so that nothing is left to complete."""
-        return any(name in (info.name, *info.aliases) for info in self._setup.completions.commands())
-
-    def _remember_typing(self, buffer: Buffer) -> None:
-        self._typed_at = time.monotonic() if buffer.text else 0.0
-
-    def interrupt(self) -> None:
-        """Ctrl-C: interrupt the running work, else clear the input, else ask to leave."""
-        if self.buffer.text and not self._busy:
-            self.buffer.reset()
-            return
-        self._send_action(InterruptRequested())
+    # --- what the input asks for --------------------------------------------------------------------------------
 
     def _interrupt_panel(self) -> None:
-        self._send_action(InterruptRequested(may_exit=False))
+        self.send_action(InterruptRequested(may_exit=False))
 
-    def request_exit(self) -> None:
-        """Ctrl-D: ask to leave."""
-        self._send_action(ExitRequested())
-
-    def toggle_shell_mode(self) -> None:
-        """Ctrl-X: turn shell mode on or off."""
-        self._shell_mode = not self._shell_mode
-        self._redraw()
-
-    def toggle_plan_mode(self) -> None:
-        """Shift-Tab: turn plan mode on or off."""
-        self._send_action(PlanModeToggled())
-
-    def show_thought(self) -> None:
-        """Ctrl-T: show the last thinking in full."""
-        self._send_action(ThinkingRequested())
-
-    def recall_queued(self) -> bool:
-        """Up, on an empty input: move the input that was queued last back into it; return whether there was one."""
-        if self.buffer.text or not self._view.queued or (entered := self._setup.pop_queued()) is None:
-            return False
-        self._shell_mode = entered.is_shell_command
-        self.prefill(entered.text)
-        return True
-
-    def paste(self, text: str) -> None:
-        """Insert text that the terminal pasted; the path of an image inserts the image."""
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        path = text.strip().strip("'\"").replace("\\ ", " ")
-        if path.startswith("/") and "\n" not in path and self._setup.accepts_images():
-            image = read_image(path)
-            if image is not None:
-                self.buffer.insert_text(self._pasted.add_image(image))
-                return
-        self.buffer.insert_text(self._pasted.fold_text(text))
-
-    def paste_image(self) -> None:
-        """Ctrl-V: insert the image in the system's clipboard."""
-        if self._setup.accepts_images():
-            self._key_action_tasks.start_soon(self._run_safely, self._paste_clipboard_image)
-        else:
-            self._show_notice("The model cannot see images.")
-
-    async def _paste_clipboard_image(self) -> None:
-        from kimi.interfaces.shell.terminal.clipboard import read_clipboard_image
-
-        data = await anyio.to_thread.run_sync(read_clipboard_image, os.environ, abandon_on_cancel=True)
-        image = parse_image(data) if data else None
-        if image is None:
-            self._show_notice("There is no image in the clipboard, or no program that could read it.")
-            return
-        self.buffer.insert_text(self._pasted.add_image(image))
-
-    def open_editor(self) -> None:
-        """Ctrl-O: edit the input in an editor; a running turn continues meanwhile."""
-        self._key_action_tasks.start_soon(self._run_safely, self._edit_input)
-
-    async def _edit_input(self) -> None:
-        text, fault = await edit_text(
-            self._setup.editor(), self._pasted.expand_text(self.buffer.text), self._run_editor
-        )
-        if fault:
-            self._show_notice(fault)
-        elif text is not None:
-            self.prefill(text)
-
-    async def _run_editor(self, command: Sequence[str]) -> int:
-        return await self.run_program(command, self._work_dir)
+    def start_action(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run what a key asked for; a failure is told and logged."""
+        self._key_action_tasks.start_soon(self._run_safely, work)
 
     async def _run_safely(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except Exception:
             logger.exception("what a key asked for failed")
-            self._show_notice("This failed; the log has the details (/debug).")
+            self.show_notice("This failed; the log has the details (/debug).")
 
-    def _show_notice(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
+        """Show one line above the status bar; an empty text removes it."""
         self._notice = text
-        self._redraw()
+        self.redraw()
 
-    def _send_action(self, one: UserAction) -> None:
+    def send_action(self, one: UserAction) -> None:
+        """Let the session read this action."""
         try:
             self._action_sender.send_nowait(one)
         except anyio.BrokenResourceError:

@@ -89,6 +89,8 @@ class SessionUISetup:
     editor: Callable[[], Sequence[str]] = lambda: ()
     pop_queued: Callable[[], EnteredInput | None] = lambda: None
     """Remove the input that was queued last and return it."""
+    take_first_queued: Callable[[], EnteredInput | None] = lambda: None
+    """Remove the oldest queued message that may go into the running turn and return it."""
 
 
 class TerminalUI(Protocol):

@@ -76,6 +76,15 @@ class PastedContent:
         """Return `text` with its placeholders replaced by the folded texts."""
         return _PLACEHOLDER.sub(lambda match: self._texts.get(match[0], match[0]), text)
 
+    def fold_again(self, text: str, folded: str) -> str:
+        """Return `text`, in which the pasted texts that were folded in `folded` are folded again where they stand."""
+        known = [(name, self._texts[name]) for name in _PLACEHOLDER.findall(folded) if name in self._texts]
+        for placeholder, content in sorted(known, key=lambda pair: len(pair[1]), reverse=True):
+            if content not in text and text.endswith(content.rstrip("\n")):  # editors take line feeds from the end
+                content = content.rstrip("\n")
+            text = text.replace(content, placeholder, 1) if content else text
+        return text
+
     def split_into_parts(self, text: str) -> tuple[ContentPart, ...]:
         """Return `text` as message parts when it has images; else none, and `expand_text` is the whole prompt."""
         if not any(placeholder in text for placeholder in self._images):

@@ -47,6 +47,11 @@ def is_command_name(text: str) -> bool:
     return _COMMAND.match(text) is not None
 
 
+def needs_arguments(info: CommandInfo) -> bool:
+    """Return whether the command does nothing without words behind it, as its description says: `: <words>`."""
+    return info.description.rstrip().endswith(">") and ": <" in info.description
+
+
 def _complete_commands(commands: Sequence[CommandInfo], typed: str) -> Iterator[Completion]:
     ranked = [(rank, info) for info in commands if (rank := rank_command(info, typed)) is not None]
     for _, info in sorted(ranked, key=lambda pair: pair[0]):
