@@ -29,7 +29,7 @@ def test_the_commands_are_listed_in_order(place: Place) -> None:
     with place.wire() as kimi:
         commands = kimi.initialize()["slash_commands"]
     names = [command["name"] for command in commands]
-    static = ["init", "compact", "clear", "yolo", "edits", "afk", "add-dir", "export", "import"]
+    static = ["init", "compact", "clear", "yolo", "edits", "afk", "add-dir", "export", "import", "mcp"]
     assert [name for name in names if name in static] == static
     assert all(command["description"] for command in commands)
 

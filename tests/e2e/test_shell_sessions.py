@@ -393,13 +393,15 @@ def test_background_task_is_viewed_and_stopped(place: Place) -> None:
 @pytest.mark.spec("R-147")
 def test_background_task_end_is_shown_between_turns(place: Place) -> None:
     background = call("c1", "Shell", command=UNTIL_GO, run_in_background=True, description="a nap")
-    place.script(background, "text: started")
+    place.script(background, "text: started", "text: and on it goes")
     with terminal(place, "--yolo", columns=120) as shown:
         ask(shown, ("go", "started"))
         shown.until("1 in background")
         (place.work / "go").touch()
         shown.until("Background task completed: a nap (bash-")
         shown.until_gone("1 in background")
+        shown.until("and on it goes")
+        shown.idle()
         say(shown, "/task", "Background tasks")
         shown.type(ESCAPE)
 

@@ -64,7 +64,7 @@ def test_initialize_result_has_the_documented_shape(served: WireProcess) -> None
         assert not command["name"].startswith("/")
     assert {"name": "clear", "description": "Clear the context", "aliases": ["reset"]} in plain["slash_commands"]
     names = [command["name"] for command in plain["slash_commands"]]
-    agent_level = ["init", "compact", "clear", "yolo", "edits", "afk", "plan", "add-dir", "export", "import"]
+    agent_level = ["init", "compact", "clear", "yolo", "edits", "afk", "plan", "add-dir", "export", "import", "mcp"]
     assert sorted(name for name in names if name in agent_level) == sorted(agent_level)
 
 

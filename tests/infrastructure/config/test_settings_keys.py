@@ -42,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "background.worker_stale_after_ms": 15_000,
     "background.kill_grace_period_ms": 2000,
     "background.keep_alive_on_exit": False,
+    "background.continue_in_shell": True,
     "background.agent_task_timeout_s": 900,
     "background.print_wait_ceiling_s": 3600,
     "notifications.claim_stale_after_ms": 15_000,

@@ -66,6 +66,11 @@ class FakeFront:
     typed: list[UserAction] = field(default_factory=list[UserAction])
     arrived: anyio.Event = field(default_factory=anyio.Event)
 
+    has_input: bool = False
+
+    def copy(self, text: str) -> bool:
+        return False
+
     def type(self, one: UserAction) -> None:
         self.typed.append(one)
         self.arrived.set()

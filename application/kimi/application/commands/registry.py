@@ -66,6 +66,11 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
         "file or session id",
     ),
     CommandRow(
+        CommandInfo("mcp", "List the MCP servers, or connect again what is not connected: [reload]"),
+        "show_servers:run_mcp_command",
+        "reload",
+    ),
+    CommandRow(
         CommandInfo("btw", "Ask something beside the work, which is not kept: <question>"),
         "side_question:run_btw_command",
         "question",

@@ -119,6 +119,7 @@ class BackgroundSettings(SettingsSlice):
     worker_stale_after_ms: Annotated[int, Field(ge=1000)] = 15_000
     kill_grace_period_ms: Annotated[int, Field(ge=100)] = 2000
     keep_alive_on_exit: bool = False
+    continue_in_shell: bool = True
     max_output_bytes: Annotated[int, Field(ge=65_536)] = 64 * 1024 * 1024
     agent_task_timeout_s: Annotated[int, Field(ge=60)] = 900
     print_wait_ceiling_s: Annotated[int, Field(ge=1)] = 3600

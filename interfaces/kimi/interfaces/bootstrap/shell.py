@@ -42,6 +42,20 @@ def find_branch(directory: str) -> str:
     return find(directory)
 
 
+def read_git_marks(directory: str, environ: Mapping[str, str]) -> str:
+    """Return signs for changes (`*`) and for commits ahead of (`↑2`) or behind the upstream branch; blocks for seconds.
+
+    They are empty where they cannot be told safely: nothing runs that the repository names.
+    """
+    from kimi.infrastructure.definitions.git_marks import read_git_marks as read
+
+    marks = read(directory, environ)
+    if marks is None:
+        return ""
+    counts = (f" {sign}{count}" for sign, count in (("↑", marks.ahead), ("↓", marks.behind)) if count)
+    return ("*" if marks.is_dirty else "") + "".join(counts)
+
+
 def end_process_tree(pid: int, grace_s: float) -> None:
     """Ask a process and its descendants to end, and kill them after `grace_s` seconds. Blocks until then.
 

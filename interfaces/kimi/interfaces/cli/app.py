@@ -137,6 +137,14 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+def _write_completion(option: typer.CallbackParam, shell: str | None) -> None:
+    if shell is not None:
+        from kimi.interfaces.cli.shell_completion import write_completion  # start-up time
+
+        typer.echo(write_completion(shell, get_command(app), option.name == "install_completion", os.environ), nl=False)
+        raise typer.Exit
+
+
 _EXISTING_FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "readable": True}
 _EXISTING_DIR: dict[str, Any] = {"exists": True, "file_okay": False, "readable": True}
 
@@ -147,6 +155,16 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL", is_eager=True, callback=_write_completion, help="For bash, zsh or fish: print it."
+        ),
+    ] = None,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(metavar="SHELL", is_eager=True, callback=_write_completion, help="Write it where SHELL looks."),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Accepted; changes nothing.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Log in detail; show tracebacks of fatal errors.")] = False,
     work_dir: Annotated[

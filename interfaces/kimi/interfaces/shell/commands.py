@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio.to_thread
@@ -204,8 +205,38 @@ async def _confirm_stop(ui: TerminalUI, task_id: str) -> bool:
 
 
 async def show_changelog(session: ShellSession, arguments: str) -> None:
-    """`/changelog`: say where the changes are listed."""
-    session.ui.show(Note(f"This is kimi {__version__}. What changed stands in CHANGELOG.md of its repository."))
+    """`/changelog`: show what is new in this version."""
+    session.ui.show(Note(f"This is kimi {__version__}."), MarkdownBlock(await anyio.to_thread.run_sync(read_changes)))
+
+
+def read_changes() -> str:
+    """Return what the list of changes says of the newest version, which stands first there."""
+    module = Path(__file__).resolve()
+    packed, checkout = module.parent.parent / "CHANGELOG.md", module.parents[4] / "CHANGELOG.md"
+    try:
+        text = (packed if packed.is_file() else checkout).read_text(encoding="utf-8")
+    except OSError:
+        return "The list of changes did not come with this installation."
+    _, _, newest = text.partition("\n## ")
+    return "## " + newest.partition("\n## ")[0].strip()
+
+
+async def copy_answer(session: ShellSession, arguments: str) -> None:
+    """`/copy`: put the last answer into the clipboard."""
+    from kimi.interfaces.shell.terminal.input.clipboard import write_clipboard  # start-up time
+
+    said = (one for one in reversed(session.conversation.history.messages) if one.role == "assistant")
+    text = next((answer for one in said if (answer := join_text(one.content).strip())), "")
+    if not text:
+        session.ui.show(Note("There is no answer to copy yet."))
+    elif await anyio.to_thread.run_sync(write_clipboard, text, session.shell_context.environ):
+        session.ui.show(Note(f"The last answer is in the clipboard: {len(text)} characters."))
+    elif session.ui.copy(text):
+        session.ui.show(
+            Note(f"The terminal is asked to copy the last answer: {len(text)} characters. Some refuse that.")
+        )
+    else:
+        session.ui.show(Note("No program here can write to the clipboard: install wl-copy or xclip.", "warning"))
 
 
 async def ask_side_question(session: ShellSession, arguments: str) -> None:
@@ -243,6 +274,7 @@ _COMMAND_ROWS: tuple[_CommandRow, ...] = (
     ("usage", (), "Tokens and costs of the last turn and of the session", show_usage),
     ("btw", (), "Ask something beside the work, which is not kept: <question>", ask_side_question),
     ("task", (), "Background tasks", show_tasks),
+    ("copy", (), "Copy the last answer to the clipboard", copy_answer),
     ("changelog", ("release-notes",), "What is new", show_changelog),
     ("model", (), "Another model, or thinking on and off: [alias] [on|off]", choose_model),
     ("login", ("setup",), "Set up a provider, a key and a model", log_in),
@@ -264,7 +296,7 @@ def _build_command_table(rows: Sequence[_CommandRow]) -> CommandTable:
         infos=tuple(CommandInfo(name, text, aliases) for name, aliases, text, _ in rows),
         handlers=run,
         during_turn=_collect_names(
-            rows, {"help", "version", "mcp", "hooks", "usage", "debug", "changelog", "task", "btw"}
+            rows, {"help", "version", "mcp", "hooks", "usage", "debug", "changelog", "copy", "task", "btw"}
         ),
         in_shell_mode=_collect_names(
             rows, {"help", "exit", "version", "editor", "theme", "changelog", "task", "hooks"}

@@ -35,6 +35,7 @@ from kimi.interfaces.shell.error_notes import NO_MODEL, build_error_notes
 from kimi.interfaces.shell.preferences import FIRST_RUN_ARGUMENT
 from kimi.interfaces.shell.render.blocks import Block, Note, Welcome
 from kimi.interfaces.shell.render.painter import ColorSystem
+from kimi.interfaces.shell.render.sanitize import fit_one_line
 from kimi.interfaces.shell.render.status import StatusBarState, abbreviate_home
 from kimi.interfaces.shell.render.transcript import Transcript
 from kimi.interfaces.shell.session import Exit, SessionOutcome, ShellSession, SwitchSession
@@ -182,6 +183,7 @@ class _ShellRun:
                     return await self._serve_session(ui, context, files, prefill)
             finally:
                 files.close()
+                ui.show(*build_leftover_notes(context))
                 self._session = None
                 self._flags, self._editor = context.flags, context.editor  # chosen for the sessions that follow too
 
@@ -294,6 +296,20 @@ def build_status(session: ShellSession, shell_context: ShellContext) -> StatusBa
         time=time.strftime("%H:%M"),
         tip="/help",
     )
+
+
+def build_leftover_notes(shell_context: ShellContext) -> list[Note]:
+    """Return a note that names the background tasks that end with the session, or go on without it."""
+    tasks = shell_context.conversation.resources.background.tasks
+    active = [task for task in tasks.list_tasks() if task.is_active] if tasks else []
+    if not active:
+        return []
+    names = ", ".join(f"{task.id} ({fit_one_line(task.description or task.command, 60)})" for task in active)
+    stays = shell_context.settings.background.keep_alive_on_exit
+    commands = [task for task in active if task.kind == "bash"] if stays else []
+    if len(commands) == len(active):
+        return [Note(f"Still running in the background: {names}.", "warning")]
+    return [Note(f"Stopped with this session, in the background: {names}.", "warning")]
 
 
 async def load_past_blocks(session: ShellSession) -> list[Block]:

@@ -53,6 +53,9 @@ logger = logging.getLogger(__name__)
 
 EXIT_WINDOW_S: Final = 2.0
 """A second Ctrl-C within so many seconds leaves the shell."""
+MAX_AUTOMATIC_TURNS: Final = 20
+"""So many turns in a row begin by themselves; then the user must say something."""
+CONTINUE_PROMPT: Final = "A background task has ended. Go on with what waited for it; if nothing did, say so in a line."
 _AGENT_COMMANDS_IN_SHELL_MODE: Final = frozenset({"export", "import"})
 _EXIT_WORDS: Final = frozenset({"exit", "quit", "/exit", "/quit"})
 
@@ -114,6 +117,8 @@ class ShellSession:
         self._interrupted_at = -EXIT_WINDOW_S
         self._reading_scope = anyio.CancelScope()
         self._is_single_run = False
+        self._automatic_turns = 0
+        self._answered_tasks: set[str] = set()
         self._outcome: SessionOutcome = Exit()
         self._idle = anyio.Event()
         self._idle.set()
@@ -172,6 +177,7 @@ class ShellSession:
                 pass
 
     def _handle_entered(self, entered: EnteredInput) -> None:
+        self._automatic_turns = 0
         if entered.text in _EXIT_WORDS and not entered.parts:
             self.end(Exit())
         elif self._work_started_at is None:
@@ -375,7 +381,10 @@ class ShellSession:
             logger.exception("importing ahead failed")
 
     async def _announce_ended_tasks(self) -> None:
-        """Notify the user of ended background tasks between turns; a turn does that itself."""
+        """Notify the user of ended background tasks between turns, and go on; a turn does both itself."""
+        tasks = self.conversation.resources.background.tasks
+        old = {task.id for task in tasks.find_unannounced("llm")} if tasks else set[str]()  # of an earlier run
+        self._answered_tasks |= old
         while True:
             await anyio.sleep(POLL_INTERVAL_S)
             if self.conversation.turn is not None or not self.conversation.resources.background.is_available:
@@ -384,12 +393,30 @@ class ShellSession:
                 await notify_client(self.conversation)
             except StoreFailed:
                 logger.exception("a notification could not be stored")
+            self._go_on_after_tasks()
+
+    def _go_on_after_tasks(self) -> None:
+        """Start a turn for tasks that have ended, unless the user works or writes, or none of them is news."""
+        tasks, settings = self.conversation.resources.background.tasks, self.shell_context.settings.background
+        if tasks is None or not settings.continue_in_shell or self.conversation.model is None:
+            return
+        if self._work_started_at is not None or self.ui.has_input or self._automatic_turns >= MAX_AUTOMATIC_TURNS:
+            return
+        ended = [task for task in tasks.find_unannounced("llm") if task.status in ("completed", "failed")]
+        new = [task for task in ended if task.id not in self._answered_tasks]
+        if not new:
+            return
+        self._answered_tasks |= {task.id for task in new}
+        self._automatic_turns += 1
+        self._start_work(EnteredInput(CONTINUE_PROMPT))
 
     async def _keep_status_current(self) -> None:
         """Redraw the status bar when the time, the background tasks or the MCP servers change."""
         shown = self._get_status()
         while True:
             await anyio.sleep(POLL_INTERVAL_S)
+            if self._work_started_at is None:
+                await self.shell_context.refresh_git_marks()
             if shown != (shown := self._get_status()):
                 self._refresh_view()
 

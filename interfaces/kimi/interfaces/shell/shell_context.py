@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import anyio.to_thread
 
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.settings.flags import Flags, home_directory
 from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App
-from kimi.interfaces.bootstrap.shell import find_branch
+from kimi.interfaces.bootstrap.shell import find_branch, read_git_marks
 
 NO_MODEL_NAME = "no model"
 DEFAULT_BELL_AFTER_S = 10.0
+REREAD_MARKS_S = 10.0
+"""The least number of seconds between two looks at the changes of the repository, while nothing runs."""
 
 
 @dataclass(slots=True)
@@ -27,6 +32,8 @@ class ShellContext:
     environ: Mapping[str, str]
     editor: str = ""
     _branch: str | None = None
+    _git_marks: str = ""
+    _marks_due_at: float = 0.0
     _active_task_count: int = 0
     _counted_at: float = -1.0
 
@@ -63,7 +70,19 @@ class ShellContext:
         """The branch of the work directory's repository, empty outside of one; cached until `invalidate_branch`."""
         if self._branch is None:
             self._branch = find_branch(self.settings.work_dir)
-        return self._branch
+        return self._branch + (self._git_marks if self._branch else "")
+
+    async def refresh_git_marks(self) -> None:
+        """Look at the changes of the repository again when that is due; where it takes long, more rarely."""
+        begun = time.monotonic()
+        if begun < self._marks_due_at or not self.branch:
+            return
+        self._marks_due_at = math.inf  # until it is done
+        marks = await anyio.to_thread.run_sync(
+            read_git_marks, self.settings.work_dir, self.environ, abandon_on_cancel=True
+        )
+        ended = time.monotonic()
+        self._git_marks, self._marks_due_at = marks, ended + max(REREAD_MARKS_S, 60 * (ended - begun))
 
     @property
     def active_task_count(self) -> int:
@@ -77,3 +96,5 @@ class ShellContext:
     def invalidate_branch(self) -> None:
         """Look the branch up again at its next use: a command or turn may have changed it."""
         self._branch = None
+        if self._marks_due_at < math.inf:  # else it is being looked at
+            self._marks_due_at = 0.0

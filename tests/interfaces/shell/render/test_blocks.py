@@ -133,7 +133,7 @@ def test_turn_events_become_blocks() -> None:
         ThinkingSummaryBlock(1, "let me see"),
         MarkdownBlock("I will look."),
         MarkdownBlock("Now"),
-        ToolCallBlock("Shell", "ls", "error", 2, "Failed"),
+        ToolCallBlock("Shell", "ls", "error", 2, "Failed with exit code: 1."),
         ToolCallBlock("ReadFile", "a.py", "ok", 5, output="text"),
         MarkdownBlock("Done."),
     ]

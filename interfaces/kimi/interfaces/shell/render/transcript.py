@@ -211,7 +211,7 @@ class Transcript:
                 shown.title,
                 "error" if value.is_error else "ok",
                 self._now() - call.started,
-                brief or (value.message if value.is_error or not value.output else ""),
+                _build_outcome_text(brief, value),
                 join_text(value.output, "\n"),
                 tuple(self._make_path_relative(block) for block in value.display if not isinstance(block, BriefBlock)),
                 nested_total=call.nested_total,
@@ -238,6 +238,16 @@ class Transcript:
         title = self._build_call_title(inner.function.arguments or "", inner.function.name)
         call.nested = [*call.nested[-_NESTED_SHOWN:], f"{inner.function.name} {title}".strip()]
         call.nested_total += 1
+
+
+def _build_outcome_text(brief: str, value: ToolReturnValue) -> str:
+    """Return what is said of the outcome of a call; of one that was refused or did not begin, the reason, too."""
+    if not brief:
+        return value.message if value.is_error or not value.output else ""
+    if not value.is_error or value.output or brief.startswith("Rejected"):  # the output says why, or the user knows
+        return brief
+    reason = value.message.partition(" Do not try it again")[0].strip().partition("\n")[0]
+    return reason if brief.lower() in reason.lower() else f"{brief}: {reason}" if reason else brief
 
 
 def build_user_block(user_input: UserInput, *, steer: bool = False) -> UserMessageBlock:

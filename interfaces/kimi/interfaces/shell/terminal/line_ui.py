@@ -60,6 +60,15 @@ class LineTerminalUI:
                 whole = []
             portal.call(self._line_sender.send_nowait, None)
 
+    @property
+    def has_input(self) -> bool:
+        """Whether the user has begun to write: the system has the line until it is complete."""
+        return False
+
+    def copy(self, text: str) -> bool:
+        """Nothing: such a terminal gets lines only."""
+        return False
+
     def begin_session(self, setup: SessionUISetup) -> None:
         """Do nothing: there is no completion."""
 

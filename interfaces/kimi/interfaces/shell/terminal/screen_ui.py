@@ -6,6 +6,7 @@ nothing flickers.
 
 from __future__ import annotations
 
+import base64
 import logging
 import math
 import os
@@ -176,6 +177,11 @@ class ScreenTerminalUI:
         return self._view.started_at is not None
 
     @property
+    def has_input(self) -> bool:
+        """Whether the user has begun to write."""
+        return bool(self.input.buffer.text)
+
+    @property
     def has_queued(self) -> bool:
         """Whether input waits for the end of the turn."""
         return bool(self._view.queued)
@@ -224,6 +230,12 @@ class ScreenTerminalUI:
         """Ring the terminal's bell."""
         self._output.bell()
         self._output.flush()
+
+    def copy(self, text: str) -> bool:
+        """Ask the terminal to put text into the clipboard (OSC 52)."""
+        self._output.write_raw(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
+        self._output.flush()
+        return True
 
     async def run_program(self, command: Sequence[str], work_dir: str) -> int:
         """Run a program on the terminal and return its status. Blocks that arrive meanwhile are printed after it."""

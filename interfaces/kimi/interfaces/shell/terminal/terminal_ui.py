@@ -106,6 +106,15 @@ class TerminalUI(Protocol):
         """Whether the shell or a program has the terminal."""
         ...
 
+    @property
+    def has_input(self) -> bool:
+        """Whether the user has begun to write."""
+        ...
+
+    def copy(self, text: str) -> bool:
+        """Ask the terminal to put text into the clipboard; return whether it may know how."""
+        ...
+
     def begin_session(self, setup: SessionUISetup) -> None:
         """Use the completions and callbacks of a new session."""
         ...

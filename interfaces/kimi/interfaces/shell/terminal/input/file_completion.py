@@ -12,6 +12,8 @@ MAX_FILES: Final = 1000
 MIN_SEARCH_CHARACTERS: Final = 3
 """The whole tree is searched from so many typed characters on."""
 CACHE_TTL_S: Final = 5.0
+MAX_SUBMODULE_DEPTH: Final = 3
+MAX_SUBMODULES: Final = 50
 GIT_S: Final = 5
 """Seconds that git has to list the files."""
 FileWalker = Callable[[str], Sequence[str]]
@@ -78,8 +80,29 @@ class WorkDirFiles:
         return self._files
 
     def _list_git_files(self) -> list[str] | None:
-        """Return the files that git tracks or would add; None outside of a repository."""
-        self._git_process = self._start_git(self._work_dir)
+        """Return the files that git tracks or would add, those of submodules included; None outside of a repository."""
+        files = self._run_git(self._work_dir)
+        if files is None or not _has_submodules(self._work_dir):
+            return files
+        found: list[str] = []
+        waiting = [(name, 1) for name in reversed(files)]
+        left = MAX_SUBMODULES
+        while waiting:
+            name, depth = waiting.pop()
+            path = os.path.join(self._work_dir, name)
+            # Asked in its own directory: git would enter a submodule without looking whose it is.
+            may_enter = left > 0 and depth <= MAX_SUBMODULE_DEPTH and not self._closed and _is_repository(path)
+            inside = self._run_git(path) if may_enter else None
+            left -= may_enter
+            if inside is None:
+                found.append(name)
+            else:
+                waiting += [(f"{name.rstrip('/')}/{one}", depth + 1) for one in reversed(inside)]
+        return found
+
+    def _run_git(self, directory: str) -> list[str] | None:
+        """Return what git lists in a directory, relative to it; None outside of a repository."""
+        self._git_process = self._start_git(directory)
         if self._git_process is None:
             return None
         with self._git_process as git:
@@ -93,6 +116,18 @@ class WorkDirFiles:
         if git.returncode != 0:
             return None
         return list(dict.fromkeys(name for name in listed.decode("utf-8", "replace").split("\0") if name))
+
+
+def _is_repository(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path) and os.path.lexists(os.path.join(path, ".git"))
+
+
+def _has_submodules(directory: str) -> bool:
+    """Return whether the directory or one above it names submodules."""
+    while not os.path.lexists(os.path.join(directory, ".gitmodules")):
+        if directory == (directory := os.path.dirname(directory)):
+            return False
+    return True
 
 
 def _may_match(path: str, typed: str) -> bool:
