@@ -1,11 +1,13 @@
-"""Draws docs/shell-session.svg: a screen of the real program, on a pseudo terminal, with the scripted model.
+"""Draws the pictures of docs/shell.md: screens of the real program, on a pseudo terminal, with the scripted model.
 
-python scripts/shell_picture.py [FILE]
+python scripts/shell_picture.py [DIRECTORY]
 """
 
 from __future__ import annotations
 
 import io
+import json
+import shutil
 import sys
 import tempfile
 from itertools import groupby
@@ -20,7 +22,7 @@ from rich.style import Style  # noqa: E402
 from rich.terminal_theme import MONOKAI  # noqa: E402
 from rich.text import Text  # noqa: E402
 
-from tests.support.program.terminal import ENTER, Cell, Terminal, terminal  # noqa: E402
+from tests.support.program.terminal import CTRL_D, CTRL_S, ENTER, Cell, Terminal, terminal  # noqa: E402
 from tests.support.program.wire_process import Place  # noqa: E402
 from tests.support.providers.scripted_calls import call  # noqa: E402
 
@@ -46,59 +48,115 @@ font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asia
 _COLOURS: Final = {"brown": "yellow", "brightbrown": "bright_yellow"}
 
 
-def main(path: Path) -> None:
-    """Play the session and write the picture."""
-    with tempfile.TemporaryDirectory() as directory:
-        place = Place(Path(directory).resolve(), capabilities=("thinking",))
-        place.script(*_scripts())
-        place.environ["HOME"] = directory  # the picture shows no directory of this machine
-        (place.work / "greeting.py").write_text(BEFORE, encoding="utf-8")
-        with terminal(place, "--session", "greeting", columns=COLUMNS, rows=ROWS) as shown:
-            shown.until("context:")
-            shown.type("The greeting has a typo. Please fix it and run it.", ENTER)
-            shown.until("4. Reject")
-            shown.type("1")
-            shown.until("$ python greeting.py")
-            shown.until("4. Reject")
-            shown.until("▸ Run the program")  # its call runs beside the one that waits, and may end after the question
-            picture = _picture(shown)
-    path.write_text(picture, encoding="utf-8")
+def main(directory: Path) -> None:
+    """Play each session and write its picture."""
+    for name, play in _SCENES.items():
+        root = Path(tempfile.gettempdir()).resolve() / "kimi-picture"  # not a random one, which the picture would show
+        root.mkdir()
+        try:
+            place = Place(root, capabilities=("thinking",))
+            place.environ["HOME"] = str(root)  # the picture shows no directory of this machine
+            (place.work / "greeting.py").write_text(BEFORE, encoding="utf-8")
+            (directory / name).write_text(play(place), encoding="utf-8")
+        finally:
+            shutil.rmtree(root)
 
 
-def _scripts() -> list[str]:
+def _approve(place: Place) -> str:
     edit = {"old": 'print(f"Helo, {name}!")', "new": 'print(f"Hello, {name}!")'}
-    return [
-        "\n".join(
-            [
-                "think: A typo in the greeting. I should look at the file before I touch it.",
-                "text: I will read the file first.",
-                call("c1", "ReadFile", path="greeting.py"),
-                "usage: input_other=4100 output=60",
-            ]
+    todos = [{"title": "Fix the typo", "status": "done"}, {"title": "Run the program", "status": "in_progress"}]
+    place.script(
+        _step(
+            "think: A typo in the greeting. I should look at the file before I touch it.",
+            "text: I will read the file first.",
+            call("c1", "ReadFile", path="greeting.py"),
         ),
-        "\n".join(
-            [
-                "text: Found it, in `greet()`:",
-                call("c2", "StrReplaceFile", path="greeting.py", edit=edit),
-                "usage: input_other=4400 output=60",
-            ]
+        _step("text: Found it, in `greet()`:", call("c2", "StrReplaceFile", path="greeting.py", edit=edit)),
+        _step(
+            call("c3", "SetTodoList", todos=todos),
+            "text: The file is **fixed**. Now I will run it:",
+            call("c4", "Shell", command="python greeting.py"),
         ),
-        "\n".join(
-            [
-                call(
-                    "c3",
-                    "SetTodoList",
-                    todos=[
-                        {"title": "Fix the typo", "status": "done"},
-                        {"title": "Run the program", "status": "in_progress"},
-                    ],
-                ),
-                "text: The file is **fixed**. Now I will run it:",
-                call("c4", "Shell", command="python greeting.py"),
-                "usage: input_other=4700 output=60",
-            ]
-        ),
-    ]
+    )
+    with terminal(place, "--session", "greeting", columns=COLUMNS, rows=ROWS) as shown:
+        _enter(shown, "The greeting has a typo. Please fix it and run it.")
+        shown.until("4. Reject")
+        shown.type("1")
+        shown.until("$ python greeting.py")
+        shown.until("4. Reject")
+        shown.until("▸ Run the program")  # its call runs beside the one that waits, and may end after the question
+        return _picture(shown)
+
+
+def _plan(place: Place) -> str:
+    plan = "# Greet in two languages\n\n1. Add a parameter `language`.\n2. Keep English as the default.\n3. Run it."
+    place.script(_step("text: -"))
+    with terminal(place, "--session", "greeting") as shown:
+        _enter(shown, "/plan on")
+        shown.until("Plan mode ON.")
+        shown.idle()
+        shown.type(CTRL_D)
+        shown.wait()
+    place.script(
+        _step("text: I look first, and write down what I would do.", call("c1", "ReadFile", path="greeting.py")),
+        _step(call("c2", "WriteFile", path=_find_plan_file(place), content=plan)),
+        _step(call("c3", "ExitPlanMode")),
+    )
+    with terminal(place, "--session", "greeting", columns=COLUMNS, rows=40) as shown:
+        _enter(shown, "How would you make it greet in German, too?")
+        shown.until("1. Approve")
+        return _picture(shown)
+
+
+def _find_plan_file(place: Place) -> str:
+    """Return where the session's plan belongs, which is decided when plan mode is switched on."""
+    (state,) = place.share.glob("sessions/*/*/state.json")
+    return str(place.share / "plans" / f"{json.loads(state.read_text(encoding='utf-8'))['plan_slug']}.md")
+
+
+def _steer(place: Place) -> str:
+    place.script(
+        _step("text: I run it a few times to be sure.", call("c1", "Shell", command="sleep 3; python greeting.py")),
+        _step("text: Understood: once is enough, and I leave the file as it is."),
+    )
+    with terminal(place, "--session", "greeting", "--yolo", columns=COLUMNS, rows=30) as shown:
+        _enter(shown, "Check that the greeting works.")
+        shown.until("Shell sleep 3")
+        shown.type("Once is enough, and change nothing.", CTRL_S)
+        shown.until("I leave the file as it is")
+        shown.idle()
+        return _picture(shown)
+
+
+def _go_on(place: Place) -> str:
+    background = {"run_in_background": True, "description": "the slow tests"}
+    place.script(
+        _step("text: They take a while.", call("c1", "Shell", command="sleep 2; echo 12 passed", **background)),
+        _step("text: The tests run in the background. I will look at them when they are done."),
+        _step("text: All **12 tests** have passed, so nothing is left to do."),
+    )
+    with terminal(place, "--session", "greeting", "--yolo", columns=COLUMNS, rows=30) as shown:
+        _enter(shown, "Run the slow tests, and tell me how they went.")
+        shown.until("so nothing is left to do")
+        shown.idle()
+        return _picture(shown)
+
+
+_SCENES: Final = {
+    "shell-session.svg": _approve,
+    "shell-plan.svg": _plan,
+    "shell-steer.svg": _steer,
+    "shell-background.svg": _go_on,
+}
+
+
+def _enter(shown: Terminal, text: str) -> None:
+    shown.until("context:")
+    shown.type(text, ENTER)
+
+
+def _step(*lines: str) -> str:
+    return "\n".join([*lines, "usage: input_other=4400 output=60"])
 
 
 def _picture(shown: Terminal) -> str:
@@ -131,4 +189,4 @@ def _colour(name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "shell-session.svg")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 from kimi.domain.errors import UsageError
 
@@ -192,6 +192,5 @@ def write_completion(name: str, command: Any, install: bool, environ: Mapping[st
     """
     if name not in SHELL_NAMES:
         raise UsageError(f"There is completion for {', '.join(SHELL_NAMES)}, not for '{name}'", "--show-completion")
-    shell = cast("ShellName", name)
-    text = format_completion(shell, tuple(collect_words(command)))
-    return install_completion(shell, text, environ) + "\n" if install else text
+    text = format_completion(name, tuple(collect_words(command)))
+    return install_completion(name, text, environ) + "\n" if install else text
