@@ -1,6 +1,7 @@
 """What makes a day in the shell easy: going on by itself, the clipboard, git's marks, reasons, what ends with it."""
 
 import base64
+import json
 import os
 import shlex
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mcp.entries import raw_entry
 from tests.support.program.shell_talk import ask, leave, say
 from tests.support.program.terminal import CTRL_C, CTRL_O, ENTER, Terminal, terminal
 from tests.support.program.wire_process import Place, eventually
@@ -140,6 +142,31 @@ def test_without_a_program_the_terminal_is_asked_to_copy(place: Place) -> None:
         assert b"\x1b]52;c;" + base64.b64encode(b"An answer to keep.") + b"\x07" in bytes(shown.raw)
 
 
+@pytest.mark.spec("R-298")
+def test_a_wire_client_connects_servers_again_by_command(place: Place) -> None:
+    place.script("text: x")
+    late = place.root / "late"
+    server = raw_entry(tools=["echo"])
+    wait = f'[ -e {late} ] || exit 1; exec "$0" "$@"'
+    entry = {**server, "command": "/bin/sh", "args": ["-c", wait, server["command"], *server["args"]]}
+    (place.share / "mcp.json").write_text(json.dumps({"mcpServers": {"slow": entry}}), encoding="utf-8")
+    with place.wire() as kimi:
+        kimi.prompt("go")
+        kimi.prompt("/mcp")
+        assert "- slow: failed" in kimi.payloads("ContentPart")[-1]["text"]
+        late.touch()
+        kimi.prompt("/mcp reload")
+        assert "Tried again: slow." in kimi.payloads("ContentPart")[-1]["text"]
+
+        def is_connected() -> bool:
+            kimi.prompt("/mcp")
+            return kimi.payloads("ContentPart")[-1]["text"] == "- slow: connected"
+
+        assert eventually(is_connected)
+        kimi.prompt("/mcp sideways")
+        assert kimi.payloads("ContentPart")[-1]["text"] == "Usage: /mcp [reload]"
+
+
 # --- git ------------------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +222,7 @@ def test_files_of_submodules_are_completed(place: Place) -> None:
 # --- reasons, and what is typed early -------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("R-298")
 @pytest.mark.parametrize(
     ("config", "tool", "arguments", "reason"),
     [
@@ -217,20 +245,22 @@ def test_each_refusal_says_its_reason_on_the_screen(
 @pytest.mark.spec("R-299")
 def test_keys_before_the_session_is_open_get_menu_and_editor(place: Place) -> None:
     place.script("text: well written")
-    slow = place.root / "hold"
+    slow, server = place.root / "hold", raw_entry()
     slow.touch()
-    place.config = f'[[hooks]]\nevent = "SessionStart"\ncommand = "while [ -e {slow} ]; do sleep 0.05; done"\n'
+    wait = f'while [ -e {slow} ]; do sleep 0.05; done; exec "$0" "$@"'
+    entry = {"command": "/bin/sh", "args": ["-c", wait, server["command"], *server["args"]], "required": True}
+    (place.share / "mcp.json").write_text(json.dumps({"mcpServers": {"slow": entry}}), encoding="utf-8")
     program(place.root / "bin" / "edit", 'echo "edited early" > "$1"')
     place.environ["VISUAL"] = str(place.root / "bin" / "edit")
     with terminal(place, columns=120, rows=40) as shown:
         assert eventually(lambda: len(shown.raw) > 0)
         _ready(shown)
         shown.type("/vers")
-        shown.until("/version ")
+        assert "context: 0.0%" not in shown.until("/version ")  # the session has no status yet
         shown.type(CTRL_C)
         shown.until_gone("/vers")
         shown.type("draft", CTRL_O)
-        shown.until("edited early")
+        assert "context: 0.0%" not in shown.until("edited early")
         slow.unlink()
         shown.until("context: 0.0%")
         shown.type(ENTER)

@@ -133,6 +133,7 @@ class ShellSession:
             self._tasks.start_soon(self._pump_events)
             self._tasks.start_soon(self._announce_ended_tasks)
             self._tasks.start_soon(self._keep_status_current)
+            self._tasks.start_soon(self.shell_context.keep_git_marks_current, lambda: self._work_started_at is None)
             if warm_up is not None:
                 self._tasks.start_soon(self._run_warm_up, warm_up)
             if first is not None:
@@ -415,8 +416,6 @@ class ShellSession:
         shown = self._get_status()
         while True:
             await anyio.sleep(POLL_INTERVAL_S)
-            if self._work_started_at is None:
-                await self.shell_context.refresh_git_marks()
             if shown != (shown := self._get_status()):
                 self._refresh_view()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import anyio
 import anyio.to_thread
 
 from kimi.application.conversation.conversation import Conversation
@@ -17,6 +18,7 @@ from kimi.interfaces.bootstrap.shell import find_branch, read_git_marks
 
 NO_MODEL_NAME = "no model"
 DEFAULT_BELL_AFTER_S = 10.0
+LOOK_INTERVAL_S = 0.5
 REREAD_MARKS_S = 10.0
 """The least number of seconds between two looks at the changes of the repository, while nothing runs."""
 
@@ -72,8 +74,15 @@ class ShellContext:
             self._branch = find_branch(self.settings.work_dir)
         return self._branch + (self._git_marks if self._branch else "")
 
-    async def refresh_git_marks(self) -> None:
-        """Look at the changes of the repository again when that is due; where it takes long, more rarely."""
+    async def keep_git_marks_current(self, is_idle: Callable[[], bool]) -> None:
+        """Look at the changes of the repository while `is_idle`, soon after each turn and command."""
+        while True:
+            await anyio.sleep(LOOK_INTERVAL_S)
+            if is_idle():
+                await self._refresh_git_marks()
+
+    async def _refresh_git_marks(self) -> None:
+        """Look at the changes again when that is due; where it takes long, more rarely."""
         begun = time.monotonic()
         if begun < self._marks_due_at or not self.branch:
             return
