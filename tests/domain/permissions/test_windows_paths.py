@@ -86,7 +86,7 @@ def opened_by_windows(path: str) -> list[str]:
     return [drive, *kept]
 
 
-@pytest.mark.spec("R-319")
+@pytest.mark.spec("R-318")
 @given(paths())
 @example("..\\Workshop\\a")
 @example("\\\\?\\C:\\Work\\..\\Users\\u\\.kimi\\config.toml")
@@ -107,7 +107,7 @@ def test_no_spelling_of_a_path_outside_counts_as_inside(path: str) -> None:
         assert isinstance(written, PathDenied) or not written.is_in_workspace
 
 
-@pytest.mark.spec("R-319")
+@pytest.mark.spec("R-318")
 @pytest.mark.parametrize(
     "path",
     [
@@ -179,7 +179,7 @@ def split_as_windows(command_line: str) -> list[str]:
     return [*arguments, current] if begun else arguments
 
 
-@pytest.mark.spec("R-319")
+@pytest.mark.spec("R-318")
 @pytest.mark.parametrize("shell", ["C:\\Program Files\\Git\\bin\\bash.exe", "C:\\Windows\\powershell.exe"])
 @given(st.text(st.sampled_from("ab \t\"'\\%^&|<>$`();ä\n~*?"), min_size=1, max_size=30))
 @example('echo "a b" \\"c\\\\')

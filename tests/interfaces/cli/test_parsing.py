@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.settings.flags import Flags, share_directory
-from kimi.interfaces.cli.app import run, with_session_value
+from kimi.interfaces.cli.app import run
+from kimi.interfaces.cli.options import with_session_value
 
 
 def parsed(*arguments: str) -> Flags:

@@ -62,7 +62,7 @@ def _export_page(archives: SessionArchives, session_id: str, output: str | None)
     session = archives.find(session_id)
     if session is None:
         return _report_error(f"session '{session_id}' not found.")
-    from kimi.interfaces.admin.session_page_file import write_session_page  # only for a page
+    from kimi.interfaces.admin.page.page_file import write_session_page  # only for a page
 
     path = os.path.abspath(output or f"session-{session.id}.html")
     write_session_page(session, path, share_directory(os.environ), os.environ)

@@ -12,7 +12,7 @@ from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
 from kimi.interfaces.cli import plugin as cli_plugin
-from kimi.interfaces.cli.option_conflicts import check_option_conflicts
+from kimi.interfaces.cli.options import check_option_conflicts, with_session_value
 from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.version import __version__
 
@@ -32,7 +32,6 @@ app = typer.Typer(
 _FLAGS_KEY = "kimi.flags"
 """The key under which the root command stores the flags for a command that runs an agent."""
 
-_SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
 _PRINT_OPTIONS = ("--input-format", "--output-format", "--final-message-only")
 _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
 
@@ -83,39 +82,6 @@ def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start_driver)
         write_stderr(format_failure(error, log, "--debug" in arguments))
         return 1
     return result if isinstance(result, int) else 0
-
-
-def with_session_value(arguments: Sequence[str], options_without_value: frozenset[str]) -> list[str]:
-    """Return `arguments` with an empty value after each `--session` (or alias) of the root that has none.
-
-    The value of this option may be omitted at the end of the line and before another option, which the parser does not
-    support. Arguments after the name of a command stay as they are.
-    """
-    result: list[str] = []
-    rest = list(arguments)
-    while rest and _is_option(rest[0]) and rest[0] != "--":
-        argument = rest.pop(0)
-        result.append(argument)
-        option = _find_valueless_option(argument, options_without_value)
-        if option in _SESSION_OPTIONS and (not rest or _is_option(rest[0])):
-            result.append("")
-        elif option is not None and rest:
-            result.append(rest.pop(0))
-    return result + rest
-
-
-def _find_valueless_option(argument: str, options_without_value: frozenset[str]) -> str | None:
-    """Return the option in `argument` whose value is the next argument: `--x`, `-x`, or the last of `-abx`."""
-    if argument.startswith("--"):
-        return None if "=" in argument or argument in options_without_value else argument
-    for position, letter in enumerate(argument[1:], start=1):
-        if f"-{letter}" not in options_without_value:
-            return f"-{letter}" if position == len(argument) - 1 else None
-    return None
-
-
-def _is_option(argument: str) -> bool:
-    return len(argument) > 1 and argument.startswith("-")
 
 
 def _option_names(option: Any) -> list[str]:

@@ -14,8 +14,8 @@ from kimi.application.codec.event_json import decode_event
 from kimi.application.sessions.export_session import StoredSession
 from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.errors import StoreFailed
-from kimi.interfaces.admin.session_page import PageFacts, SessionPage, format_time
-from kimi.interfaces.admin.session_story import TimedEvent, tell_message, tell_turns
+from kimi.interfaces.admin.page.session_page import PageFacts, SessionPage, format_time
+from kimi.interfaces.admin.page.session_story import TimedEvent, tell_message, tell_turns
 from kimi.interfaces.version import __version__
 
 

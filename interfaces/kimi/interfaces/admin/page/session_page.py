@@ -28,7 +28,7 @@ from kimi.domain.tools.tool import (
     TodoBlock,
     ToolReturnValue,
 )
-from kimi.interfaces.admin.session_story import (
+from kimi.interfaces.admin.page.session_story import (
     Called,
     Entry,
     Figures,

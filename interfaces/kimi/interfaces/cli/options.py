@@ -1,11 +1,46 @@
-"""Check for options that exclude each other or need another mode (runtime spec 1.3)."""
+"""Options: a value that may be omitted, and those that exclude each other or need another mode (runtime spec 1.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import InvalidSessionId, UsageError
+
+_SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
+
+
+def with_session_value(arguments: Sequence[str], options_without_value: frozenset[str]) -> list[str]:
+    """Return `arguments` with an empty value after each `--session` (or alias) of the root that has none.
+
+    The value of this option may be omitted at the end of the line and before another option, which the parser does not
+    support. Arguments after the name of a command stay as they are.
+    """
+    result: list[str] = []
+    rest = list(arguments)
+    while rest and _is_option(rest[0]) and rest[0] != "--":
+        argument = rest.pop(0)
+        result.append(argument)
+        option = _find_valueless_option(argument, options_without_value)
+        if option in _SESSION_OPTIONS and (not rest or _is_option(rest[0])):
+            result.append("")
+        elif option is not None and rest:
+            result.append(rest.pop(0))
+    return result + rest
+
+
+def _find_valueless_option(argument: str, options_without_value: frozenset[str]) -> str | None:
+    """Return the option in `argument` whose value is the next argument: `--x`, `-x`, or the last of `-abx`."""
+    if argument.startswith("--"):
+        return None if "=" in argument or argument in options_without_value else argument
+    for position, letter in enumerate(argument[1:], start=1):
+        if f"-{letter}" not in options_without_value:
+            return f"-{letter}" if position == len(argument) - 1 else None
+    return None
+
+
+def _is_option(argument: str) -> bool:
+    return len(argument) > 1 and argument.startswith("-")
 
 
 def check_option_conflicts(flags: Flags, used_options: Mapping[str, bool]) -> None:

@@ -28,8 +28,8 @@ from kimi.domain.events.event import (
 from kimi.domain.events.request import ApprovalRequest
 from kimi.domain.tools.tool import BriefBlock, DiffBlock, ShellBlock, TodoBlock, TodoItem, ToolReturnValue
 from kimi.domain.turn import TokenUsage
-from kimi.interfaces.admin.session_page import PageFacts, SessionPage
-from kimi.interfaces.admin.session_story import TimedEvent, tell_turns
+from kimi.interfaces.admin.page.session_page import PageFacts, SessionPage
+from kimi.interfaces.admin.page.session_story import TimedEvent, tell_turns
 from tests.support.shown.attacks import HOST_TAGS
 
 ATTACKS = (
