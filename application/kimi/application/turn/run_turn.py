@@ -202,21 +202,28 @@ async def _save_title_and_modes(conversation: Conversation, prompt: UserInput, t
         start_writing_title(conversation, prompt, title)
 
 
-def _store_usage(conversation: Conversation) -> None:
-    """Store what the session has used so far. It is lost with a full disk, and the turn is not."""
-    used = conversation.models.usage.figures
-    if conversation.subagent is not None or not used.turn.calls:
-        return
+def _start_storing_usage(conversation: Conversation) -> None:
+    """Store what the session has used so far, beside the end of the turn, which does not wait for it."""
+    used, group = conversation.models.usage.figures, conversation.resources.hooks.task_group
+    if conversation.subagent is None and group is not None and used.turn.tokens.total:
+        group.start_soon(_store_usage, conversation)
+
+
+async def _store_usage(conversation: Conversation) -> None:
+    def note_usage(state: SessionState) -> SessionState:
+        return replace(state, usage=conversation.models.usage.figures.session)
+
     try:
-        conversation.session.update_state(lambda state: replace(state, usage=used.session))
-    except StoreFailed:
+        with anyio.CancelScope(shield=True):  # also when the conversation ends with this turn
+            await anyio.to_thread.run_sync(conversation.session.update_state, note_usage)
+    except StoreFailed:  # the figures are lost with a full disk, and the turn is not
         logger.exception("the tokens of a turn could not be stored")
 
 
 async def _finish_turn(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
     """Close what is still open, append the steers that came too late for an answer, and emit TurnEnd."""
 
-    _store_usage(conversation)
+    _start_storing_usage(conversation)
 
     async def close() -> None:
         if not turn.scope.cancel_called:
