@@ -110,11 +110,13 @@ def build_plugin_tools(
     workspace: Workspace,
     files: SessionFiles,
     environ: Mapping[str, str],
-    plugins: InstalledPlugins,
+    plugins: InstalledPlugins | None,
     confined: ConfinedCommands,
     toolset: Toolset,
 ) -> Sequence[Tool]:
     """Return the tools of the plugins, which run on this machine, whatever the workspace is."""
+    if plugins is None:
+        return ()
     from kimi.infrastructure.plugins.plugin_tool import PluginToolDeps, make_plugin_tools
     from kimi.infrastructure.workspace.environment import build_command_environment
     from kimi.interfaces.bootstrap.machine_tools import find_spill_directory

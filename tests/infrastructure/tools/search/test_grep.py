@@ -127,7 +127,7 @@ def put_secrets(files: Files) -> list[str]:
         {"multiline": True},
         {"include_ignored": True},
         {"-C": 2},
-        {"head_limit": 1},
+        {"head_limit": 1, "glob": "*.py"},  # which file is searched first is left to chance
         {"multiline": True, "include_ignored": True, "head_limit": 0, "-n": False},
     ],
     ids=str,

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from kimi.interfaces.shell.render.blocks import MarkdownBlock, MarkdownCodeBlock
 
-_FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})\s*([^`\s]*)[^`]*$")
+_FENCE = re.compile(r"( {0,3})(`{3,}+|~{3,}+)\s*+([^`\s]*+)[^`]*+$")
+"""Possessive throughout: a line of blanks that ends in a backtick would otherwise take quadratic time."""
 _LIST = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 

@@ -90,9 +90,19 @@ _LEVELS: Final[Mapping[NoteLevel, tuple[str, str]]] = {
     "warning": ("!", "warn"),
     "error": ("✗", "bad"),
 }
-_TRAILING = re.compile(r" +$", re.MULTILINE)
-_EMPTY_EDGES = re.compile(r"\A(?:(?: |\x1b\[[0-9;]*m)*\n)+|(?:\n(?: |\x1b\[[0-9;]*m)*)+\Z")
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _MARKS: Final = {"pending": ("☐", ""), "in_progress": ("▸", "accent"), "done": ("☑", "faint")}
+
+
+def _drop_empty_edges(text: str) -> str:
+    """Return `text` without the lines at its edges that show nothing."""
+    lines = text.split("\n")
+    first, last = 0, len(lines)
+    while last > first and not _STYLE.sub("", lines[last - 1]).strip(" "):
+        last -= 1
+    while first < last and not _STYLE.sub("", lines[first]).strip(" "):
+        first += 1
+    return "\n".join(lines[first:last])
 
 
 class Painter:
@@ -126,7 +136,7 @@ class Painter:
         if isinstance(block, MarkdownBlock | UserMessageBlock) or (
             isinstance(block, MarkdownCodeBlock) and not block.is_continuation
         ):
-            return "\n" + _EMPTY_EDGES.sub("", text) + "\n"  # rich surrounds some paragraphs with empty lines itself
+            return "\n" + _drop_empty_edges(text) + "\n"  # rich surrounds some paragraphs with empty lines itself
         return text
 
     def render(self, *renderables: RenderableType) -> str:
@@ -134,7 +144,7 @@ class Painter:
         with self._console.capture() as captured:
             for one in renderables:
                 self._console.print(one)
-        return _TRAILING.sub("", captured.get())
+        return "\n".join(line.rstrip(" ") for line in captured.get().split("\n"))
 
     def _new_console(self, width: int) -> Console:
         return Console(
