@@ -13,6 +13,8 @@ from tests.support.mcp.entries import raw_entry
 from tests.support.program.shell_talk import ask, leave, say
 from tests.support.program.terminal import CTRL_C, CTRL_O, ENTER, Terminal, terminal
 from tests.support.program.wire_process import Place, eventually
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
 from tests.support.providers.scripted_calls import call
 from tests.support.providers.scripts import UNTIL_GO
 
@@ -269,3 +271,30 @@ def test_keys_before_the_session_is_open_get_menu_and_editor(place: Place) -> No
 
 def _ready(shown: Terminal) -> None:
     shown.until("›")
+
+
+# --- how much the model thinks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-329")
+def test_effort_chooses_how_much_the_model_thinks(place: Place) -> None:
+    place.capabilities = ("thinking",)
+    with loopback(text_reply("first answer"), text_reply("second answer")) as server:
+        place.provider(server.base_url)
+        with terminal(place) as shown:
+            ask(shown, ("hello", "first answer"))
+            say(shown, "/effort high", "(thinking: high)")
+            say(shown, "/effort enormous", "enormous")
+            ask(shown, ("again", "second answer"))
+            leave(shown)
+    first, second = (request.json for request in server.requests)
+    assert first.get("reasoning_effort") != "high"
+    assert second["reasoning_effort"] == "high"
+
+
+def test_effort_is_refused_where_the_model_has_no_levels(place: Place) -> None:
+    place.script("text: hello")
+    with terminal(place) as shown:
+        shown.until("context:")
+        say(shown, "/effort high", "cannot be chosen")
+        leave(shown)

@@ -19,7 +19,7 @@ from kimi.domain.errors import StateError
 from kimi.domain.turn import format_usage
 from kimi.interfaces.process.log import log_path
 from kimi.interfaces.shell.panels import Menu, MenuOption
-from kimi.interfaces.shell.preferences import choose_editor, choose_model, choose_theme, log_in, log_out
+from kimi.interfaces.shell.preferences import choose_editor, choose_effort, choose_model, choose_theme, log_in, log_out
 from kimi.interfaces.shell.render.blocks import MarkdownBlock, Note, OutputBlock
 from kimi.interfaces.shell.render.sanitize import fit_one_line, neutralize
 from kimi.interfaces.shell.session import CommandTable, Exit, SessionOutcome, ShellCommand, ShellSession, SwitchSession
@@ -277,6 +277,7 @@ _COMMAND_ROWS: tuple[_CommandRow, ...] = (
     ("copy", (), "Copy the last answer to the clipboard", copy_answer),
     ("changelog", ("release-notes",), "What is new", show_changelog),
     ("model", (), "Another model, or thinking on and off: [alias] [on|off]", choose_model),
+    ("effort", (), "How much the model thinks: [level]", choose_effort),
     ("login", ("setup",), "Set up a provider, a key and a model", log_in),
     ("logout", (), "Remove the stored API keys", log_out),
     *((name, (), NOT_PROVIDED, show_not_provided) for name in ("status", "feedback", "web", "vis", "upgrade")),

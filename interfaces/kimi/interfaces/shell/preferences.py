@@ -9,7 +9,14 @@ import sys
 from dataclasses import replace
 
 from kimi.application.admin.configuration import ConfigChanges
-from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices, use_unlisted_model
+from kimi.application.commands.choose_model import format_choice
+from kimi.application.control.switch_model import (
+    current_choice,
+    effort_choices,
+    switch_model,
+    thinking_choices,
+    use_unlisted_model,
+)
 from kimi.application.conversation.model_selection import models_by_alias
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.domain.errors import KimiError, StateError
@@ -39,6 +46,24 @@ async def choose_model(session: ShellSession, arguments: str) -> None:
     if choice.alias:
         session.shell_context.flags = replace(session.shell_context.flags, model=choice.alias, thinking=choice.thinking)
         _save_preferences(session, {("default_model",): choice.alias, ("default_thinking",): choice.thinking})
+
+
+async def choose_effort(session: ShellSession, arguments: str) -> None:
+    """`/effort [LEVEL]`: how much the model thinks, from the next step of this session on."""
+    choice = current_choice(session.conversation)
+    model = models_by_alias(session.conversation.models.require_catalog()).get(choice.alias) if choice else None
+    levels = effort_choices(model) if model is not None else ()
+    if choice is None or not levels:
+        raise StateError("How much this model thinks cannot be chosen.")
+    level = arguments.strip()
+    if not level:
+        options = tuple(MenuOption(name, "in use" if name == choice.effort else "") for name in levels)
+        picked = await session.ui.ask(Menu("Thinking", options))
+        if picked is None:
+            return
+        level = levels[picked.positions[0]]
+    chosen = switch_model(session.conversation, effort=level)
+    session.ui.show(Note(f"Model: {format_choice(chosen)}", "success"))
 
 
 async def _pick_model(session: ShellSession) -> tuple[str, bool | None] | None:
