@@ -17,6 +17,7 @@ import pytest
 from tests.support.broken_turns import LINES_OF_A_TURN, Chain, chains
 from tests.support.program.acp_process import acp_process, text_prompt
 from tests.support.program.wire_process import Json
+from tests.support.providers.strict import text_of
 
 LONG = os.environ.get("KIMI_LONG_TESTS") == "1"
 MOMENTS = 1000 if LONG else 60
@@ -82,3 +83,21 @@ def test_an_editors_session_killed_at_any_moment_keeps_all_it_saw(tmp_path: Path
         runs = [pool.submit(play_in_an_editor, chain, list(row)) for chain, row in zip(workers, rows, strict=True)]
         for run in runs:
             run.result()
+
+
+@pytest.mark.spec("R-264")
+@pytest.mark.parametrize("lines", [1, 2, 4, 8, 16, 24])
+def test_continue_goes_on_after_a_kill_in_the_very_first_turn(tmp_path: Path, lines: int) -> None:
+    with chains(tmp_path, 1) as (chain,):
+        with chain.place.wire("--yolo") as kimi:
+            kimi.call("prompt", {"user_input": "run 1;"})
+            for _ in range(lines):
+                kimi.next_line()
+            kimi.close()
+            shown = [json.loads(line) for line in kimi.raw if line.endswith(b"\n")]
+        with chain.place.wire("--yolo", "--continue") as kimi:
+            assert kimi.prompt("check 1;")["result"] == {"status": "finished"}
+            assert kimi.finish() == 0
+        sent = chain.sent_with("check 1;")
+        begun = any(line.get("params", {}).get("type") == "StepBegin" for line in shown)
+        assert not begun or any("run 1;" in text_of(one) for one in sent if one["role"] == "user")
