@@ -75,22 +75,28 @@ def find_children(pid: int) -> list[int]:
     return found
 
 
-def find_descendants(roots: Iterable[int], visit: Callable[[int], None] | None = None) -> set[int]:
-    """Return `roots` and everything below them, zombies included; `visit` is called for each before its children."""
-    seen: set[int] = set()
+def find_descendants(roots: Iterable[int], visit: Callable[[int], None] | None = None) -> list[int]:
+    """Return `roots` and everything below them, zombies included, each before its children.
+
+    `visit` is called for each before its children are looked for.
+    """
+    seen: dict[int, None] = {}
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
         if pid not in seen:
-            seen.add(pid)
+            seen[pid] = None
             if visit is not None:
                 visit(pid)
             waiting += find_children(pid)
-    return seen
+    return list(seen)
 
 
 def ask_to_end(roots: Iterable[int]) -> None:
-    """Send SIGTERM to `roots` and to everything below them."""
+    """Send SIGTERM to `roots` and to everything below them.
+
+    Parents first: a shell that sees its command end before it is asked itself says "Terminated" in the output.
+    """
     for pid in find_descendants(roots):
         send(pid, signal.SIGTERM)
 
