@@ -20,7 +20,7 @@ def main() -> int:
 
 
 def _run_command(arguments: list[str]) -> int:
-    if any(argument.partition("=")[0] in ("--config", "--mcp-config") for argument in arguments):
+    if "mcp" in arguments or any(one.partition("=")[0] in ("--config", "--mcp-config") for one in arguments):
         from kimi.interfaces.process.self_protection import hide_option_values
 
         hide_option_values()

@@ -39,11 +39,16 @@ def test_secrets_are_blanked_for_others_and_kept_for_us() -> None:
         "x.toml",
         "planted-secret",
         "",
+        "-e",
+        "KEY=tiny",
+        "-HX-Key: tiny",
+        "--env=A=b",
         "--config",
     ]
     seen = look(*arguments)
     assert seen["cmdline"][3:] == [
-        "--config", "*" * 10, "--mcp-config=**", "--config-file", "x.toml", "*" * 14, "", "--config",
+        "--config", "*" * 10, "--mcp-config=**", "--config-file", "x.toml", "*" * 14, "",
+        "-e", "*" * 8, "-H***********", "--env=***", "--config",
     ]  # fmt: skip
     assert set(seen["environ"]) >= {
         "NAMED=*****", "SHORT=*", "WITHIN=https://" + "*" * 22 + "@h", "PLAIN=tiny a=b=c",

@@ -13,8 +13,11 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-_SECRET_OPTIONS: Final = (b"--config", b"--mcp-config")
-"""Options whose value is a configuration, which may hold keys."""
+_SECRET_OPTIONS: Final = (b"--config", b"--mcp-config", b"--env", b"-e", b"--header", b"-H")
+"""Options whose value may hold keys: configurations, and what `mcp add` stores for a server."""
+
+_SHORT_OPTIONS: Final = (b"-e", b"-H")
+"""Those whose value may follow without a blank."""
 
 _SHORTEST_SECRET: Final = 8
 """Shorter values are in many texts by chance."""
@@ -65,6 +68,8 @@ def _blank_option_values(arguments: list[bytes]) -> list[bytes]:
             blanked.append(_blank(argument))
         elif sign and option in _SECRET_OPTIONS:
             blanked.append(option + sign + _blank(value))
+        elif argument[:2] in _SHORT_OPTIONS:
+            blanked.append(argument[:2] + _blank(argument[2:]))
         else:
             blanked.append(argument)
     return blanked
