@@ -95,6 +95,15 @@ async def test_a_stopped_helper_holds_up_nothing_but_the_command() -> None:
     assert await run("/bin/echo", "again") == (0, b"again\n")
 
 
+async def test_a_command_is_started_although_its_keeper_was_stopped() -> None:
+    await run("/bin/true")
+    helper = find_helper()
+    assert comes_true(lambda: len(find_below(helper)) == 1)
+    os.kill(find_below(helper)[0], signal.SIGSTOP)
+    assert await run("/bin/echo", "again") == (0, b"again\n")
+    assert comes_true(lambda: not find_below(helper))
+
+
 @pytest.mark.spec("R-173")
 async def test_helper_holds_neither_environment_nor_words_of_the_program() -> None:
     await run("/bin/true", env={"SECRET": "in a command"})

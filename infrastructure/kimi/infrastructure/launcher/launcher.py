@@ -126,6 +126,18 @@ async def launch(words: Sequence[str], cwd: str, env: Mapping[str, str], streams
     if _CurrentLauncher.is_unavailable:
         raise LauncherUnavailable
     request = _encode(words, cwd, env)
+    with suppress(TimeoutError):
+        return await _start(request, words[0], cwd, streams)
+    # A helper or a keeper that something has stopped is ended with all that is below it, so nothing runs twice.
+    _forget_launcher()
+    with suppress(TimeoutError):
+        return await _start(request, words[0], cwd, streams)
+    _forget_launcher()
+    raise OSError(errno.ECHILD, "The helper that starts programs does not answer; try again")
+
+
+async def _start(request: bytes, name: str, cwd: str, streams: tuple[int, int, int]) -> KeptChild:
+    """Send a request to a keeper. Raises TimeoutError if there is no answer, and what `launch` raises."""
     control, theirs = socket.socketpair()
     try:
         control.setblocking(False)
@@ -140,11 +152,7 @@ async def launch(words: Sequence[str], cwd: str, env: Mapping[str, str], streams
     try:
         with anyio.fail_after(_START_TIMEOUT_S):
             await asyncio.get_running_loop().sock_sendall(control, request)
-            await child.wait_until_started(words[0], cwd)
-    except TimeoutError:
-        child.close()
-        _forget_launcher()
-        raise OSError(errno.ECHILD, "The helper that starts programs does not answer; try again") from None
+            await child.wait_until_started(name, cwd)
     except BaseException:
         child.close()
         raise
