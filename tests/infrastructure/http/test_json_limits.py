@@ -14,6 +14,7 @@ from tests.support.program.pace import slowdown
 @pytest.mark.parametrize(
     "text",
     [b'"' + b'\\"' * 500_000, b"[" * 499 + b'"' * 400_000, b"\\" * 1_000_000, b'"\\' * 500_000, b'"' * 1_000_001],
+    ids=["escaped quotes", "deep", "backslashes", "escapes", "quotes"],
 )
 def test_text_of_any_form_is_checked_in_linear_time(text: bytes) -> None:
     begun = time.monotonic()
