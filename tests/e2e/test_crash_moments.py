@@ -85,7 +85,6 @@ def test_an_editors_session_killed_at_any_moment_keeps_all_it_saw(tmp_path: Path
             run.result()
 
 
-@pytest.mark.spec("R-264")
 @pytest.mark.parametrize("lines", [1, 2, 4, 8, 16, 24])
 def test_continue_goes_on_after_a_kill_in_the_very_first_turn(tmp_path: Path, lines: int) -> None:
     with chains(tmp_path, 1) as (chain,):

@@ -262,6 +262,7 @@ async def test_a_prompt_is_cancelled_by_the_id_of_its_request(place: Place) -> N
         assert (await client.answer_of(second))["result"]["stopReason"] == "end_turn"
 
 
+@pytest.mark.spec("R-240")
 @pytest.mark.parametrize("call_id", ["one", 7, 7.5])
 async def test_a_request_with_an_id_in_progress_is_refused_at_once(place: Place, call_id: object) -> None:
     model = FakeModel([[TextPart("begun"), forever], [TextPart("next")]])
