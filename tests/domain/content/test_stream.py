@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,3 +70,17 @@ def test_merged_text_does_not_depend_on_chunking(pieces: list[str], at: int) -> 
     text = "".join(pieces)
     cut = [TextPart(text[:at]), TextPart(text[at:])]
     assert merged(*(TextPart(piece) for piece in pieces)) == merged(*cut)
+
+
+def test_two_mergers_of_one_stream_share_the_text_of_long_pieces() -> None:
+    tracemalloc.start()
+    try:
+        mergers = PartMerger(), PartMerger()
+        for number in range(4096):
+            piece = TextPart(f"{number:2000}")
+            for merger in mergers:
+                merger.push(piece)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert held < 1.25 * 4096 * 2000

@@ -20,6 +20,10 @@ PART_TYPES = (TextPart, ThinkPart, ToolCall, ToolCallPart, ImagePart, AudioPart,
 
 _BLOCK_PIECES = 1024
 
+_MIN_LONG_BLOCK = _BLOCK_PIECES * 256
+"""From how many characters on a block of pieces is kept as it is: joined it would take no less, and be a copy of text
+that others hold too, such as another merger of the same stream."""
+
 
 class PartMerger:
     """Merges streamed parts, in time linear in the number of characters.
@@ -33,7 +37,7 @@ class PartMerger:
         self._open: TextPart | ThinkPart | ToolCall | None = None
         self._pieces: list[str] = []
         self._blocks: list[str] = []
-        """What was joined before: pieces of a few characters take ten times the memory of their text."""
+        """What came before: joined where pieces are short, which take ten times the memory of their text."""
 
     @property
     def is_empty(self) -> bool:
@@ -81,7 +85,8 @@ class PartMerger:
     def _append(self, text: str) -> None:
         self._pieces.append(text)
         if len(self._pieces) >= _BLOCK_PIECES:
-            self._blocks.append("".join(self._pieces))
+            is_long = sum(map(len, self._pieces)) >= _MIN_LONG_BLOCK
+            self._blocks += self._pieces if is_long else ["".join(self._pieces)]
             self._pieces = []
 
     def _push_thinking(self, part: ThinkPart) -> list[MergedPart]:
