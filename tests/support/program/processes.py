@@ -35,9 +35,9 @@ def _bears(place: Path, word: str) -> bool:
 def comes_true(condition: Callable[[], bool], patience_s: float = 5.0) -> bool:
     """Whether `condition` becomes true within `patience_s` seconds. Blocks meanwhile."""
     deadline = time.monotonic() + patience_s
-    while not condition() and time.monotonic() < deadline:
+    while not (is_true := condition()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return condition()
+    return is_true  # not asked again: a process may be at rest now and busy a moment later
 
 
 def all_gone(word: str) -> bool:
