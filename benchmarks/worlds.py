@@ -49,6 +49,12 @@ class World:
         self.url = base_url
         self.work = self._place.work
 
+    def configure(self, toml: str, **environ: str) -> None:
+        """Add tables to the configuration file, and variables to the environment."""
+        self._place.environ.update(environ)
+        with (self._place.share / "config.toml").open("a", encoding="utf-8") as file:
+            file.write(toml)
+
     @property
     def environ(self) -> dict[str, str]:
         """What the program sees. Byte code is written, or each start would compile everything anew."""

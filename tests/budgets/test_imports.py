@@ -83,3 +83,11 @@ def loaded_by_nothing(place: Place) -> set[str]:
     code = "import json, os, sys, threading, platform; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], env=place.full_environ(), stdout=subprocess.PIPE, check=True)
     return set(json.loads(done.stdout))
+
+
+@pytest.mark.spec("R-454")
+def test_a_turn_loads_nothing_for_spans_unless_they_are_enabled(place: Place) -> None:
+    place.script("text: ok")
+    modules = loaded(place, "--print", "--prompt", "go")
+    assert "kimi.application.conversation.event_stream" in modules
+    assert among(modules, "opentelemetry", "kimi.infrastructure.observability") == set()

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.program.terminal import terminal
-from tests.support.program.wire_process import Json, Place
+from tests.support.program.wire_process import Json, Place, approval
+from tests.support.providers.scripts import call, shell
 from tests.support.stored_sessions import event, sessions_dir, write_session
 
 PARSER, BUILD = "0b5ce6f2-2d1d-4c5e-9f7a-3c1f0e9d8b7a", "9a5ce6f2-2d1d-4c5e-9f7a-3c1f0e9d8b7a"
+USAGE = "usage: input_other=10 output=5"
 Done = subprocess.CompletedProcess[bytes]
 
 
@@ -319,3 +321,26 @@ def test_an_id_with_a_colon_works_in_every_command(place: Place) -> None:
     assert [path.name for path in place.session_dirs()] != [fork]
     assert sessions(place, "delete", "user:4711", "-y").returncode == 0
     assert [path.name for path in place.session_dirs()] == [fork]
+
+
+@pytest.mark.spec("R-455")
+def test_stats_count_what_the_sessions_of_a_directory_did(place: Place) -> None:
+    place.script(
+        f"{call('c1', 'ReadFile', {'path': 'missing'})}\n{USAGE}",
+        f"{shell('c2', 'true')}\n{USAGE}",
+        f"text: done\n{USAGE}",
+    )
+    with place.wire() as kimi:
+        kimi.initialize()
+        kimi.prompt("go", lambda request: approval(request, "reject"))
+        kimi.finish()
+    session(place, BUILD, "elsewhere", work_dir=place.root / "other")
+    found = json.loads(sessions(place, "stats", "--json").stdout)
+    assert (found["sessions"], found["turns"], found["steps"]) == (1, 1, 2)
+    assert found["tools"] == {"ReadFile": {"calls": 1, "failures": 1}, "Shell": {"calls": 1, "failures": 1}}
+    assert (found["tokens"]["input_other"], found["tokens"]["output"]) == (20, 10)
+    assert 0 <= found["turn_seconds"]["median"] <= found["turn_seconds"]["p95"] < 60
+    assert json.loads(sessions(place, "stats", "--all", "--json").stdout)["sessions"] == 2
+    text = sessions(place, "stats").stdout.decode()
+    assert re.search(r"ReadFile +1 +1", text)
+    assert sessions(place, "stats", "-d", str(place.home)).stdout.startswith(b"sessions   0 ")

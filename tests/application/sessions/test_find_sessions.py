@@ -13,6 +13,7 @@ from kimi.application.sessions.find_sessions import (
     locate_resumed_session,
     locate_session,
 )
+from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import InvalidSessionId, UnknownSession, UsageError
 from kimi.domain.history.session import SessionSummary, StoredSessionInfo, check_session_id
 
@@ -37,6 +38,9 @@ class _Catalog:
 
     def read_prompts(self, session: SessionSummary) -> Iterator[str]:
         return iter(self.prompts[session])
+
+    def read_events(self, session: SessionSummary) -> Iterator[tuple[float, JsonObject]]:
+        return iter(())
 
     def inspect(self, session: SessionSummary) -> StoredSessionInfo:
         return StoredSessionInfo(session.work_dir, 0, is_open=False)

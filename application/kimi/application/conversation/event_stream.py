@@ -9,7 +9,7 @@ from kimi.application.codec.envelope import encode_event
 from kimi.application.conversation.event_channel import Delivery, EventChannel
 from kimi.application.conversation.event_recorder import EventRecorder
 from kimi.application.conversation.pending_requests import PendingRequests
-from kimi.application.ports import Now, SessionFiles
+from kimi.application.ports import Now, ObserveEvent, SessionFiles
 from kimi.domain.client import Client
 from kimi.domain.content.stream import PART_TYPES, PartMerger
 from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, ApprovalResponse, Event, SubagentEvent
@@ -24,8 +24,9 @@ _UNWRAPPED_TYPES = (*REQUEST_TYPES, ApprovalResponse)
 class EventStream:
     """The events for the driver in order, the requests that wait for its client, and the client itself.
 
-    An event is recorded first, then delivered. With a `parent` this is the stream of `subagent`: its events go into a
-    log of their own and, wrapped, to the stream of the parent, whose channel, requests and client it shares.
+    An event is recorded first, then delivered, then shown to `observe`. With a `parent` this is the stream
+    of `subagent`: its events go into a log of their own and, wrapped, to the stream of the parent, whose channel,
+    requests and client it shares.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class EventStream:
         files: SessionFiles,
         now: Now,
         *,
+        observe: ObserveEvent | None = None,
         channel: EventChannel | None = None,
         parent: EventStream | None = None,
         subagent: SubagentIdentity | None = None,
@@ -41,6 +43,7 @@ class EventStream:
         self.pending_requests = parent.pending_requests if parent else PendingRequests()
         self.subagent = subagent
         self._client = parent.client if parent else Client()
+        self._observe = observe
         self._recorder = EventRecorder(files, now)
         self._relay = SubagentRelay(subagent, files, now, parent.emit_nowait) if parent and subagent else None
 
@@ -72,6 +75,8 @@ class EventStream:
             self._relay.send(event)
         else:
             self.channel.put_nowait(Delivery(event, self._recorder.record(event)))
+            if self._observe is not None:
+                self._observe(event)
 
     async def join(self) -> None:
         """Wait until the driver has handled every event. Returns at once for a subagent, whose parent's turn waits."""

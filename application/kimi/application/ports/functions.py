@@ -8,6 +8,7 @@ from typing import TypeAlias
 from kimi.application.ports.model_and_tools import Tool
 from kimi.application.ports.workspace import Workspace
 from kimi.domain.content.message import JsonObject
+from kimi.domain.events.event import Event
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import CommandHook
 from kimi.domain.skills.skill import Skill
@@ -32,6 +33,12 @@ What cannot be used is left out, with a line in the log. Raises nothing.
 
 ReadSkill: TypeAlias = Callable[[str], str]
 """Read the present text of a skill's file. Raises OSError, or ValueError if it is not UTF-8."""
+
+ObserveEvent: TypeAlias = Callable[[Event], None]
+"""Look at an event of a conversation or of its subagents that has been recorded, in the task that emits it.
+
+Called for every streamed piece, so it must be quick. Raises nothing.
+"""
 
 RunHook: TypeAlias = Callable[[CommandHook, JsonObject], Awaitable[HookAnswer]]
 """Run a hook's command with the object on its stdin and return its decision.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from kimi.domain.content.message import JsonObject
 from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary, StoredSessionInfo
 
 if TYPE_CHECKING:
@@ -192,6 +193,13 @@ class SessionCatalog(Protocol):
 
     def read_prompts(self, session: SessionSummary) -> Iterator[str]:
         """Return the texts that the user has sent in a session, oldest first, read lazily; unreadable ones left out."""
+        ...
+
+    def read_events(self, session: SessionSummary) -> Iterator[tuple[float, JsonObject]]:
+        """Return the events in the log of a session, oldest first, read lazily; unreadable ones left out.
+
+        Each comes with its time in Unix seconds, 0 if unknown, and as it is on the wire: `type` and `payload`.
+        """
         ...
 
     def inspect(self, session: SessionSummary) -> StoredSessionInfo:

@@ -177,6 +177,12 @@ class AcpSettings(SettingsSlice):
     """Whether sessions have the configured MCP servers beside those that the editor brings."""
 
 
+class ObservabilitySettings(SettingsSlice):
+    """`[observability]`: whether spans and metrics are reported (runtime spec 2.9)."""
+
+    enabled: bool = False
+
+
 class ServiceSettings(SettingsSlice):
     """A service of the vendor: its address and its key (runtime spec 2.3)."""
 
@@ -356,6 +362,7 @@ class Settings(SettingsSlice):
     web: WebSettings = WebSettings()
     background: BackgroundSettings = BackgroundSettings()
     interface: InterfaceSettings = InterfaceSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
     hooks: tuple[CommandHook, ...] = ()
     secret_variables: frozenset[str] = frozenset()
     """Names of environment variables that hold keys of this program; commands do not inherit them."""

@@ -19,6 +19,7 @@ from kimi.application.settings.settings import (
     BackgroundSettings,
     FileSettings,
     LoopSettings,
+    ObservabilitySettings,
     SandboxSettings,
     SessionSettings,
     ShellSettings,
@@ -232,6 +233,7 @@ class Configuration(ConfigSection):
     session: SessionSettings = SessionSettings()
     wire: WireSettings = WireSettings()
     acp: AcpSettings = AcpSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
 
 
 def validate_configuration(raw: object) -> Configuration:

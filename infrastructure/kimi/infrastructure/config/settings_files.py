@@ -104,6 +104,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         session=configuration.session,
         wire=configuration.wire,
         acp=configuration.acp,
+        observability=configuration.observability,
         mcp=mcp,
         web=_make_web_settings(configuration, environ),
         background=_make_background_settings(configuration.background),
@@ -274,11 +275,14 @@ def _find_secret_variables(
 ) -> frozenset[str]:
     """Variables that hold a secret of ours: by their name, or because a secret is in their value.
 
-    By name these are the keys of the provider types in use, and what MCP servers take from the environment.
+    By name these are the keys of the provider types in use, what MCP servers take from the environment, and the
+    headers for a collector of spans.
     """
     types = {provider.type for provider in configuration.providers.values()} | {ENVIRONMENT_TYPE}
     by_name = {PROVIDER_TYPES[type_].key_variable for type_ in types}
     by_name |= _find_mcp_variables(servers) - _NEEDED_VARIABLES
+    if configuration.observability.enabled:
+        by_name |= {name for name in environ if name.startswith("OTEL_") and name.endswith("_HEADERS")}
     keys = {value for value in values if len(value) >= _SHORTEST_RECOGNISABLE_KEY}
     contained = {key for key in keys if not key.isalpha() and not os.path.isabs(key)}
 

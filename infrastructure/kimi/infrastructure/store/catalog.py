@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from kimi.domain.content.message import JsonObject
 from kimi.domain.history.session import SessionSummary, StoredSessionInfo, check_session_id
 from kimi.infrastructure.store.kimi_json import list_known_work_dirs
 from kimi.infrastructure.store.layout import find_context_file, normalize_path, session_directory, sessions_directory
@@ -41,6 +42,12 @@ class JsonlCatalog:
         from kimi.infrastructure.store.session_inspection import read_prompts  # start-up time
 
         return read_prompts(sessions_directory(self._share_dir, session.work_dir), session.id)
+
+    def read_events(self, session: SessionSummary) -> Iterator[tuple[float, JsonObject]]:
+        """Return the events in the log of a session."""
+        from kimi.infrastructure.store.session_inspection import read_events  # start-up time
+
+        return read_events(sessions_directory(self._share_dir, session.work_dir), session.id)
 
     def inspect(self, session: SessionSummary) -> StoredSessionInfo:
         """Return what the files of a session tell about it."""

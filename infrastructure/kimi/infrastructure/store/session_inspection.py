@@ -6,12 +6,12 @@ import os
 import time
 from collections.abc import Iterator
 
-from kimi.application.codec.context_line import decode_record
+from kimi.application.codec.context_line import decode_record, parse_object
 from kimi.domain.background import TERMINAL_STATUSES
-from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.message import JsonObject, Message, message_text
 from kimi.domain.history.session import StoredSessionInfo
 from kimi.infrastructure.background.task_files import HEARTBEAT_FILE, RUNTIME_FILE, read_object
-from kimi.infrastructure.store.event_line import parse_envelope
+from kimi.infrastructure.store.event_line import parse_envelope, read_timed_envelopes
 from kimi.infrastructure.store.files.lines import read_lines_until
 from kimi.infrastructure.store.files.lock import FileLock, is_locked
 from kimi.infrastructure.store.layout import (
@@ -41,6 +41,14 @@ def read_prompts(directory: str, session_id: str) -> Iterator[str]:
         record = decode_record(line)
         if isinstance(record, Message) and record.role == "user":
             yield message_text(record)
+
+
+def read_events(directory: str, session_id: str) -> Iterator[tuple[float, JsonObject]]:
+    """Yield the events in the log of a session in the sessions directory of a work dir, each with its time."""
+    path = os.path.join(session_directory(directory, session_id), EVENTS_FILE)
+    for envelope, written in read_timed_envelopes(path, _read_lines(path)):
+        if (event := parse_object(envelope)) is not None and isinstance(event.get("payload"), dict):
+            yield written, event
 
 
 def inspect_session(directory: str, session_id: str) -> StoredSessionInfo:

@@ -1,4 +1,4 @@
-"""`kimi sessions`: list, search, show, delete and fork stored sessions (runtime spec 1.6)."""
+"""`kimi sessions`: list, search, show, count, delete and fork stored sessions (runtime spec 1.6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kimi.application.ports import SessionCatalog
 from kimi.application.sessions.find_sessions import find_sessions, locate_session
@@ -17,6 +17,9 @@ from kimi.domain.errors import KimiError, UnknownSession
 from kimi.domain.history.session import SessionSummary
 from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.process.terminal_escape import escape_line, escape_text
+
+if TYPE_CHECKING:
+    from kimi.application.sessions.session_statistics import SessionFigures
 
 _PROMPT_CHARS = 100
 _NO_ANSWER = "nobody is there to confirm; say --yes to delete the session."
@@ -38,6 +41,19 @@ def list_sessions(words: Sequence[str], work_dir: str, *, everywhere: bool, belo
             return 0
         width = max(len(escape_line(one.id)) for one in found)
         return _write_lines(_format_row(one, width, with_directory=is_wide) for one in found)
+
+    return _report_errors(run)
+
+
+def show_statistics(work_dir: str, *, everywhere: bool, below: str | None, as_json: bool) -> int:
+    """Write the figures of the sessions of `work_dir`, of all directories, or of `below` and what is below it."""
+
+    def run(catalog: SessionCatalog) -> int:
+        from kimi.application.sessions.session_statistics import count_sessions
+
+        is_wide = everywhere or below is not None
+        figures = count_sessions(catalog, find_sessions(catalog, work_dir=None if is_wide else work_dir, below=below))
+        return _write_json(_describe_figures(figures)) if as_json else _write_lines(_format_figures(figures))
 
     return _report_errors(run)
 
@@ -164,6 +180,42 @@ def _report_error(message: str) -> int:
 def _describe(one: SessionSummary) -> dict[str, str]:
     used = datetime.fromtimestamp(one.updated_at, UTC).isoformat(timespec="seconds")
     return {"id": one.id, "title": one.title, "directory": one.work_dir, "updated_at": used}
+
+
+def _describe_figures(figures: SessionFigures) -> dict[str, Any]:
+    usual = figures.usual_turn_seconds
+    return {
+        "sessions": figures.sessions,
+        "size": figures.size,
+        "turns": figures.turns,
+        "steps": figures.steps,
+        "retries": figures.retries,
+        "turn_seconds": None if usual is None else {"median": round(usual[0], 3), "p95": round(usual[1], 3)},
+        "tools": {
+            name: {"calls": tool.calls, "failures": tool.failures} for name, tool in sorted(figures.tools.items())
+        },
+        "tokens": dict(sorted(figures.tokens.items())),
+    }
+
+
+def _format_figures(figures: SessionFigures) -> list[str]:
+    usual = figures.usual_turn_seconds
+    duration = "" if usual is None else f", half within {usual[0]:.1f} s, 95 of 100 within {usual[1]:.1f} s"
+    lines = [
+        f"sessions   {figures.sessions} ({_format_size(figures.size)})",
+        f"turns      {figures.turns}{duration}",
+        f"steps      {figures.steps}, {figures.retries} retried",
+        f"tokens     {_join(figures.tokens)}",
+    ]
+    if figures.tools:
+        lines += ["", f"{'tool':<24} {'calls':>7} {'failed':>7}"]
+        by_calls = sorted(figures.tools.items(), key=lambda row: (-row[1].calls, row[0]))
+        lines += [f"{escape_line(name, 100):<24} {tool.calls:>7} {tool.failures:>7}" for name, tool in by_calls]
+    return lines
+
+
+def _join(counts: dict[str, int]) -> str:
+    return ", ".join(f"{escape_line(name, 100)} {count}" for name, count in sorted(counts.items())) or "none"
 
 
 def _format_row(one: SessionSummary, width: int, *, with_directory: bool) -> str:

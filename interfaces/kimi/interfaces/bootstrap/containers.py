@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kimi.application.conversation.context import ConversationContext
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.event_stream import EventStream
 from kimi.application.ports import (
     CheckArguments,
     CheckSchema,
@@ -49,6 +48,7 @@ from kimi.interfaces.bootstrap.tools import (
 if TYPE_CHECKING:
     from kimi.application.agents.run_subagent import OpenChild
     from kimi.infrastructure.http.client import HttpClient
+    from kimi.infrastructure.observability.instruments import Instruments
     from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 
 
@@ -72,6 +72,7 @@ class SessionContainer(containers.DeclarativeContainer):
     now: providers.Provider[Now] = _declare_dependency()
     new_id: providers.Provider[NewId] = _declare_dependency()
     http: providers.Provider[HttpClient] = _declare_dependency()
+    instruments: providers.Provider[Instruments | None] = _declare_dependency()
     ripgrep: providers.Provider[Ripgrep] = _declare_dependency()
     extra_tools: providers.Provider[Mapping[str, ThirdPartyTool]] = _declare_dependency()
     agent: providers.Provider[AgentSpec] = _declare_dependency()
@@ -110,7 +111,9 @@ class SessionContainer(containers.DeclarativeContainer):
     )
     project = providers.Singleton(conversation_factories.build_project, settings, workspace, path_policy, store)
     hooks = providers.Singleton(conversation_factories.build_hooks, settings, files, environ)
-    models = providers.Factory(model_factories.build_model_catalog, settings, http, environ, conversation.provider)
+    models = providers.Factory(
+        model_factories.build_model_catalog, settings, http, environ, conversation.provider, instruments
+    )
     open_named_model = providers.Factory(model_factories.build_named_model_opener, models)
     plan_mode = providers.Factory(dialog_tools.build_plan_mode, conversation.provider, new_id)
     subagents = providers.Singleton(
@@ -211,7 +214,8 @@ class SessionContainer(containers.DeclarativeContainer):
     )
     load_prompt = providers.Factory(conversation_factories.build_prompt_loader, settings, workspace, skills)
     load_system_prompt = providers.Factory(conversation_factories.build_system_prompt_loader, load_prompt, agent)
-    events = providers.Singleton(EventStream, files, now)
+    spans = providers.Singleton(model_factories.build_spans, instruments, files, agent)
+    events = providers.Singleton(conversation_factories.build_event_stream, files, now, spans)
     resources = providers.Singleton(
         conversation_factories.build_resources, settings, now, new_id, hooks, skills, background, project.provider
     )
@@ -241,7 +245,8 @@ class App(containers.DeclarativeContainer):
     now = providers.Object[Now](time.time)
     new_id = providers.Object[NewId](_generate_id)
     http = providers.Singleton(model_factories.build_http, environ)
-    open_model = providers.Singleton(model_factories.build_model_opener, settings, http, environ)
+    instruments = providers.Singleton(model_factories.build_instruments, settings)
+    open_model = providers.Singleton(model_factories.build_model_opener, settings, http, environ, instruments)
     store = providers.Singleton(store_factories.build_store, settings)
     ripgrep = providers.Singleton(machine_tools.build_ripgrep, settings, environ)
     extra_tools = providers.Object[Mapping[str, ThirdPartyTool]]({})

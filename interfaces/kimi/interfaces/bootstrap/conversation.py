@@ -42,10 +42,16 @@ if TYPE_CHECKING:
     from kimi.application.conversation.project import LoadProject, Project
     from kimi.infrastructure.definitions.project_files import PromptFiles
     from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
+    from kimi.infrastructure.observability.conversation_spans import ConversationSpans
     from kimi.infrastructure.tools.files.path_policy import PathPolicy
 
 LoadPrompt: TypeAlias = Callable[[AgentSpec], str]
 """Renders the current system prompt of an agent. Raises ConfigError: its template cannot be rendered."""
+
+
+def build_event_stream(files: SessionFiles, now: Now, spans: ConversationSpans | None) -> EventStream:
+    """Return the event stream of a conversation, observed if spans are enabled."""
+    return EventStream(files, now, observe=None if spans is None else spans.observe)
 
 
 def build_workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:

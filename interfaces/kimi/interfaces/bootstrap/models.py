@@ -1,4 +1,4 @@
-"""Compose the models and the HTTP client to their providers (runtime spec 2.4)."""
+"""Compose the models, the HTTP client to their providers, and what observes both (runtime spec 2.4, 2.9)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kimi.application.conversation.model_selection import ModelCatalog
-from kimi.application.ports import ChatModel, OpenModel
+from kimi.application.ports import ChatModel, OpenModel, SessionFiles
 from kimi.application.settings.settings import ModelSettings, ProviderPreset, Settings
 from kimi.domain.client import user_agent_suffix
+from kimi.domain.errors import ConfigError
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.application.agents.run_subagent import OpenNamedModel
     from kimi.application.conversation.conversation import Conversation
+    from kimi.domain.agents.agent import AgentSpec
     from kimi.infrastructure.http.client import HttpClient
+    from kimi.infrastructure.observability.conversation_spans import ConversationSpans
+    from kimi.infrastructure.observability.instruments import Instruments
+
+_NO_LIBRARY = "observability is enabled, but its library is not installed; install 'kimi-wire[otel]'."
 
 
 def build_http(environ: Mapping[str, str]) -> HttpClient:
@@ -24,15 +30,70 @@ def build_http(environ: Mapping[str, str]) -> HttpClient:
     return HttpClient(environ)
 
 
-def build_model_opener(settings: Settings, http: HttpClient, environ: Mapping[str, str]) -> OpenModel:
+def start_exporting(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Send spans and metrics of this process to a collector, if they are enabled. Raises ConfigError, as below."""
+    if settings.observability.enabled:
+        try:
+            from kimi.infrastructure.observability.exporting import start_exporting
+        except ImportError:
+            raise ConfigError(_NO_LIBRARY) from None
+        start_exporting(__version__, environ)
+
+
+def build_instruments(settings: Settings) -> Instruments | None:
+    """Return what spans are made with; None, with nothing imported, unless they are enabled.
+
+    Raises ConfigError: the library is not installed.
+    """
+    if not settings.observability.enabled:
+        return None
+    try:
+        from kimi.infrastructure.observability.instruments import create_instruments
+    except ImportError:
+        raise ConfigError(_NO_LIBRARY) from None
+    return create_instruments(__version__)
+
+
+def build_spans(instruments: Instruments | None, files: SessionFiles, agent: AgentSpec) -> ConversationSpans | None:
+    """Return what makes spans of a conversation's events, if they are enabled."""
+    if instruments is None:
+        return None
+    from kimi.infrastructure.observability.conversation_spans import ConversationSpans
+
+    return ConversationSpans(instruments, files.id, agent.name)
+
+
+def _trace_model(model: ChatModel, instruments: Instruments | None, settings: ModelSettings) -> ChatModel:
+    if instruments is None:
+        return model
+    from kimi.infrastructure.observability.traced_model import TracedChatModel
+
+    return TracedChatModel(model, instruments, settings.type, settings.model)
+
+
+def build_model_opener(
+    settings: Settings, http: HttpClient, environ: Mapping[str, str], instruments: Instruments | None
+) -> OpenModel:
     """Return a function that opens the model at the start. Raises ConfigError: its configuration cannot be used."""
     from kimi.infrastructure.models.provider_types import make_model_opener
 
-    return make_model_opener(settings.model, http, __version__, environ)
+    open_model = make_model_opener(settings.model, http, __version__, environ)
+    if instruments is None or (chosen := settings.model) is None:
+        return open_model
+
+    def open_traced(session_id: str, client: Callable[[], str]) -> ChatModel | None:
+        model = open_model(session_id, client)
+        return None if model is None else _trace_model(model, instruments, chosen)
+
+    return open_traced
 
 
 def build_model_catalog(
-    settings: Settings, http: HttpClient, environ: Mapping[str, str], conversation: Callable[[], Conversation]
+    settings: Settings,
+    http: HttpClient,
+    environ: Mapping[str, str],
+    conversation: Callable[[], Conversation],
+    instruments: Instruments | None,
 ) -> ModelCatalog:
     """Return the models to choose from. A model names the conversation's client in its requests to the provider."""
 
@@ -45,7 +106,8 @@ def build_model_catalog(
         def user_agent() -> str:
             return format_user_agent(__version__, user_agent_suffix(current.client))
 
-        return open_model(chosen, current.id, http, user_agent, environ)
+        model = open_model(chosen, current.id, http, user_agent, environ)
+        return _trace_model(model, instruments, chosen)
 
     return ModelCatalog(settings.model, settings.models, open_chosen, settings.title_model)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, cast
@@ -76,6 +77,7 @@ def create_session_container(app: App, files: SessionFiles) -> SessionContainer:
         now=app.now,
         new_id=app.new_id,
         http=app.http,
+        instruments=app.instruments,
         ripgrep=app.ripgrep,
         extra_tools=app.extra_tools,
         agent=app.agent,
@@ -130,6 +132,7 @@ async def open_conversation(
     Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made, or
     a required MCP server cannot be used.
     """
+    began = time.perf_counter()
     app.agent()  # raises for a wrong agent file before the session is touched
     files = await open_session(app.store(), selector, app.new_id())
     session = create_session_container(app, files)
@@ -144,10 +147,19 @@ async def open_conversation(
         restore_session(conversation, app.settings(), restore_options or RestoreOptions())
         servers = session.server_tools() if session.settings().mcp.servers else None
         async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):
+            if (instruments := app.instruments()) is not None:
+                instruments.opening_duration.record(time.perf_counter() - began)
             yield conversation
     finally:
         session.cleanup().close()
-        files.close()  # before the await, which may be cancelled
+        spans = session.spans()
+        if spans is not None:
+            spans.close()
+        files.close()  # before the awaits, which may be cancelled
+        if spans is not None:
+            from kimi.infrastructure.observability.exporting import flush_spans
+
+            await to_thread.run_sync(flush_spans)  # a process that ends by a signal has no later moment for it
         if close_http:
             await app.http().close()
 

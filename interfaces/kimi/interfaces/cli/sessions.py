@@ -10,7 +10,7 @@ from typer.main import get_command
 
 app = typer.Typer(
     name="sessions",
-    help="Find, show, delete and fork stored sessions.",
+    help="Find, show, count, delete and fork stored sessions.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -37,6 +37,21 @@ def list_sessions(
 
     below = None if directory is None else os.path.abspath(directory)
     return sessions.list_sessions(words or (), context.obj, everywhere=everywhere, below=below, as_json=json)
+
+
+@app.command(help="Count turns, tool calls and tokens of the sessions of this directory.")
+def stats(
+    context: typer.Context,
+    everywhere: Annotated[bool, typer.Option("--all", "-a", help="Of all directories.")] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", "-d", metavar="<dir>", help="Of this directory and those below it.")
+    ] = None,
+    json: JsonFlag = False,
+) -> int:
+    from kimi.interfaces.admin import sessions
+
+    below = None if directory is None else os.path.abspath(directory)
+    return sessions.show_statistics(context.obj, everywhere=everywhere, below=below, as_json=json)
 
 
 @app.command(help="Show what is known of a session, and its prompts.")

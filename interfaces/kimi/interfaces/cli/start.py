@@ -57,6 +57,10 @@ def _load_and_serve(
         from kimi.interfaces.bootstrap.machine_tools import check_sandbox  # start-up time
 
         check_sandbox()
+    if settings.observability.enabled:
+        from kimi.interfaces.bootstrap.models import start_exporting  # start-up time
+
+        start_exporting(settings, environ)
     if flags.prompt is not None and flags.ui == "wire":
         logger.warning("--prompt is ignored in wire mode")
     return (serve or _import_driver(flags.ui))(flags, settings, streams)
