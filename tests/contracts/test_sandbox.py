@@ -37,9 +37,10 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(params=MECHANISMS)
-def place(request: pytest.FixtureRequest, home: Path) -> SandboxPlace:
+def place(request: pytest.FixtureRequest, home: Path) -> Iterator[SandboxPlace]:
     name: str = request.param
-    return SandboxPlace(home, find_named_mechanism(name))
+    with SandboxPlace(home, find_named_mechanism(name)) as place:
+        yield place
 
 
 def python(program: str) -> str:

@@ -30,7 +30,9 @@ def place() -> Iterator[Place]:
     """A place that every sandbox shows: bubblewrap covers /tmp."""
     find_any_mechanism()
     with TemporaryDirectory(dir="/var/tmp", prefix="kimi-test-") as directory:
-        place = Place(Path(directory).resolve())
+        temporary = Path(directory).resolve() / "tmp"  # what a killed program leaves goes with the place
+        temporary.mkdir()
+        place = Place(temporary.parent, {"TMPDIR": str(temporary)})
         (place.work / "sub").mkdir()
         yield place
 

@@ -53,6 +53,15 @@ class SandboxPlace:
     home: Path
     mechanism: Mechanism | None = None
     own_files: list[str] = field(default_factory=list[str])
+    _made: list[Sandbox] = field(default_factory=list[Sandbox])
+
+    def __enter__(self) -> SandboxPlace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all sandboxes that were made here."""
+        for sandbox in self._made:
+            sandbox.close()
 
     def __post_init__(self) -> None:
         for path, text in (
@@ -87,7 +96,9 @@ class SandboxPlace:
                 protected=(str(self.home / "share/config.toml"), *self.own_files),
             )
 
-        return Sandbox(chosen, str(self.work), str(self.home / "share"), load_scopes, find or (lambda: self.mechanism))
+        find = find or (lambda: self.mechanism)
+        self._made.append(Sandbox(chosen, str(self.work), str(self.home / "share"), load_scopes, find))
+        return self._made[-1]
 
     async def run(self, command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         """Run a command line of bash confined, and remove what was made for it."""

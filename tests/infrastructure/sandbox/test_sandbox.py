@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ def say_confinement(confinement: Confinement, argv: Sequence[str]) -> tuple[str,
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> SandboxPlace:
-    return SandboxPlace(tmp_path.resolve(), Mechanism("fake", say_confinement, (), needs_places=True))
+def place(tmp_path: Path) -> Iterator[SandboxPlace]:
+    with SandboxPlace(tmp_path.resolve(), Mechanism("fake", say_confinement, (), needs_places=True)) as place:
+        yield place
 
 
 async def confined(place: SandboxPlace, *, read_only: bool = False, **settings: Any) -> tuple[str, ...] | None:
@@ -103,9 +104,11 @@ async def test_io_uring_does_not_lead_around_the_filter(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="commands are confined on Linux only")
 async def test_landlock_says_why_a_command_was_not_run(tmp_path: Path) -> None:
     place = SandboxPlace(tmp_path.resolve(), find_named_mechanism("landlock"))
-    command = await place.sandbox().confine(("/no/such/program",), read_only=False)
+    sandbox = place.sandbox()
+    command = await sandbox.confine(("/no/such/program",), read_only=False)
     assert command is not None
     done = run_bare(command.argv, "/")
+    sandbox.close()
     assert done.returncode == 126
     assert done.stderr.startswith("sandbox: the command was not run: ")
 

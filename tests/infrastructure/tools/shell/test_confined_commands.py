@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,9 @@ class Talk:
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
-    return Talk(SandboxPlace(tmp_path.resolve(), find_any_mechanism()))
+def talk(tmp_path: Path) -> Iterator[Talk]:
+    with SandboxPlace(tmp_path.resolve(), find_any_mechanism()) as place:
+        yield Talk(place)
 
 
 async def test_a_confined_command_has_the_results_of_any_other(talk: Talk) -> None:
