@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
 from kimi.domain.permissions.confinement import AccessRule, Confinement, find_access, list_access_rules
+from kimi.infrastructure.sandbox.probe import PROBE_COMMAND, can_run
 
 TRUSTED_DIRECTORIES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
 """Where bubblewrap is looked for. The search path of the environment may lead into a repository."""
-
-PROBE_S: Final = 5.0
-"""The timeout in seconds for the start of an empty command."""
 
 _NAMESPACES: Final = ("--unshare-user", "--unshare-pid", "--unshare-ipc")
 _SEALED: Final = ("--disable-userns",)
@@ -43,25 +40,10 @@ def find_bubblewrap(directories: Sequence[str] = TRUSTED_DIRECTORIES) -> tuple[s
         path = os.path.join(directory, "bwrap")
         if os.access(path, os.X_OK):
             for sealed in (_SEALED, ()):
-                if _is_working(program := (path, *_NAMESPACES, *sealed)):
+                program = (path, *_NAMESPACES, *sealed)
+                if can_run((*program, "--unshare-net", *_BASE, "--", *PROBE_COMMAND)):
                     return program
     return None
-
-
-def _is_working(program: Sequence[str]) -> bool:
-    try:
-        done = subprocess.run(
-            [*program, "--unshare-net", *_BASE, "--", "/bin/sh", "-c", "exit 7"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            timeout=PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return done.returncode == 7  # bubblewrap's own failures are 1
 
 
 def wrap_by_bubblewrap(program: Sequence[str], confinement: Confinement, argv: Sequence[str]) -> tuple[str, ...]:

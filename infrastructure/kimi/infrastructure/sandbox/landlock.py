@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from kimi.domain.permissions.confinement import Confinement, list_access_rules
+from kimi.infrastructure.sandbox.probe import PROBE_COMMAND, can_run
 
 _DIRECTORY: Final = os.path.dirname(os.path.abspath(__file__))
 
 _START_PROGRAM: Final = "import sys; sys.path.append(sys.argv[1]); from landlock_start import main; main(sys.argv[2:])"
 """Imported from its directory: compiled once, and without the packages around it."""
-
-PROBE_S: Final = 5.0
-"""The timeout in seconds for the start of an empty command."""
 
 
 def find_landlock() -> int | None:
@@ -26,19 +23,7 @@ def find_landlock() -> int | None:
     from kimi.infrastructure.sandbox.landlock_start import find_abi
 
     probe = Confinement("read-only", "/", "/nonexistent")
-    try:
-        done = subprocess.run(
-            wrap_by_landlock(probe, ("/bin/sh", "-c", "exit 7")),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            timeout=PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return find_abi(ctypes.CDLL(None)) if done.returncode == 7 else None
+    return find_abi(ctypes.CDLL(None)) if can_run(wrap_by_landlock(probe, PROBE_COMMAND)) else None
 
 
 def wrap_by_landlock(confinement: Confinement, argv: Sequence[str]) -> tuple[str, ...]:
