@@ -8,36 +8,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
+from pkgutil import iter_modules
 
-from benchmarks.cases import acp, acp_process, large, layers, programs, sandbox, sessions, startup, streaming
-from benchmarks.figures import Bench, Row
+import benchmarks.cases
+from benchmarks.figures import Bench, Case, Row
 from benchmarks.worlds import reference
 
-CASES: dict[str, Callable[[Bench], list[Row]]] = {
-    "commands": startup.commands,
-    "handshake": startup.handshake,
-    "turn": streaming.turn,
-    "text": streaming.text,
-    "dialects": streaming.dialects,
-    "arguments": streaming.arguments,
-    "steps": sessions.steps,
-    "history": sessions.history,
-    "replay": sessions.replay,
-    "asking": sessions.asking,
-    "flood": large.flood,
-    "files": large.files,
-    "search": large.search,
-    "memory": streaming.memory,
-    "acp": acp.acp,
-    "editor": acp_process.start,
-    "editors": acp_process.crowd,
-    "editor-pieces": acp_process.pieces,
-    "layers": layers.layers,
-    "launch": programs.launch,
-    "sandbox": sandbox.sandbox,
-}
+
+def find_cases() -> dict[str, Case]:
+    """The cases of all modules in `benchmarks/cases`, by name."""
+    found: dict[str, Case] = {}
+    for module in sorted(info.name for info in iter_modules(benchmarks.cases.__path__)):
+        found |= import_module(f"benchmarks.cases.{module}").__dict__.get("CASES", {})
+    return found
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -66,21 +52,22 @@ def _figure(number: float | None) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the cases that are named, or all."""
+    cases = find_cases()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure kimi against the floor.")
-    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(cases))
     parser.add_argument("--quick", action="store_true", help="smaller sizes, one run each")
     parser.add_argument("--repeats", type=int, help="runs of each candidate (default 3, quick 1)")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of the table")
     parser.add_argument("--reference", help="the command of another implementation, to be measured as well")
     options = parser.parse_args(arguments)
-    if unknown := set(options.cases) - set(CASES):
+    if unknown := set(options.cases) - set(cases):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     bench = Bench(
         repeats=options.repeats or (1 if options.quick else 3),
         quick=options.quick,
         reference=reference(options.reference) if options.reference else None,
     )
-    rows = [row for name in options.cases or CASES for row in CASES[name](bench)]
+    rows = [row for name in options.cases or cases for row in cases[name](bench)]
     if options.json:
         print(json.dumps([{**asdict(row), "ratio": row.ratio, "verdict": row.verdict} for row in rows]))
     else:

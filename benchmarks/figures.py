@@ -47,6 +47,8 @@ class Row:
     floor: float | None = None
     reference: float | None = None
     target: Target | None = None
+    growth: tuple[str, float] | None = None
+    """A point of the plot: its series, and the size of the work."""
 
     @property
     def ratio(self) -> float | None:
@@ -86,8 +88,18 @@ class Bench:
         return {name: {key: median(run[key] for run in found) for key in found[0]} for name, found in runs.items()}
 
 
+Case: TypeAlias = Callable[[Bench], list[Row]]
+"""What is run by its name: the module in `benchmarks/cases` lists its own in `CASES`."""
+
+
 def row(
-    name: str, unit: str, found: Mapping[str, Measured], key: str, target: Target | None = None, scale: float = 1
+    name: str,
+    unit: str,
+    found: Mapping[str, Measured],
+    key: str,
+    target: Target | None = None,
+    scale: float = 1,
+    growth: tuple[str, float] | None = None,
 ) -> Row:
     """The row of one figure; `scale` brings it into `unit`."""
 
@@ -95,9 +107,15 @@ def row(
         figure = found.get(candidate, {}).get(key)
         return None if figure is None else figure * scale
 
-    return Row(name, unit, of(OURS.name) or 0.0, of(FLOOR.name), of("reference"), target)
+    return Row(name, unit, of(OURS.name) or 0.0, of(FLOOR.name), of("reference"), target, growth)
 
 
-def ms(name: str, found: Mapping[str, Measured], key: str, target: Target | None = None) -> Row:
+def ms(
+    name: str,
+    found: Mapping[str, Measured],
+    key: str,
+    target: Target | None = None,
+    growth: tuple[str, float] | None = None,
+) -> Row:
     """The row of a time that was measured in seconds and is shown in milliseconds."""
-    return row(name, "ms", found, key, target, 1e3)
+    return row(name, "ms", found, key, target, 1e3, growth)

@@ -6,7 +6,7 @@ import json
 import time
 from statistics import median
 
-from benchmarks.figures import Bench, Row, Target
+from benchmarks.figures import Bench, Case, Row, Target
 from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart
@@ -76,3 +76,6 @@ def _replay(envelopes: list[bytes]) -> float:
     count = sum(1 for _ in build_replay_updates(decode_stored_events(envelopes), _new_translator(replaying=True)))
     assert count >= UPDATES
     return time.process_time() - began
+
+
+CASES: dict[str, Case] = {"acp": acp}

@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.cases.acp_talk import AcpClient, Fairness, acp_in
 from benchmarks.client import Json
-from benchmarks.figures import Bench, Measured, Row, Target, ms, row
+from benchmarks.figures import Bench, Case, Measured, Row, Target, ms, row
 from benchmarks.worlds import FLOOR, OURS, Candidate, World, world
 
 SESSIONS = 64
@@ -158,3 +158,6 @@ def pieces(bench: Bench) -> list[Row]:
         ms(f"acp: {count} pieces of arguments, the turn", found, "all", Target(value=1000)),
         row("acp:   bytes out to the arguments", "x", found, "sent", Target(value=20)),
     ]
+
+
+CASES: dict[str, Case] = {"editor": start, "editors": crowd, "editor-pieces": pieces}

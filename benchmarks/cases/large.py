@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.client import Json
-from benchmarks.figures import Bench, Measured, Row, Target, ms, row
+from benchmarks.figures import Bench, Case, Measured, Row, Target, ms, row
 from benchmarks.worlds import Candidate, world
 
 _LINE = b"a line of a big file that is eighty bytes long, with its number left out of it.\n"
@@ -89,3 +89,6 @@ def _measured(
 
 def _rows(name: str, found: dict[str, Measured], target: Target) -> list[Row]:
     return [ms(name, found, "seconds", target), row("  memory, growth", "MB", found, "growth", Target(value=5))]
+
+
+CASES: dict[str, Case] = {"flood": flood, "files": files, "search": search}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TypeVar
 
-from benchmarks.figures import Bench, Row
+from benchmarks.figures import Bench, Case, Row
 from kimi.application.conversation.event_channel import Delivery, EventChannel
 from kimi.application.conversation.event_recorder import EventRecorder
 from kimi.domain.content.parts import TextPart
@@ -71,3 +71,6 @@ def _translated(deliveries: list[Delivery]) -> bytes:
     translator = WireEventEncoder()
     lines = (translator.encode(delivery, strict=False) for delivery in deliveries)
     return b"".join(line for line in lines if line is not None)
+
+
+CASES: dict[str, Case] = {"layers": layers}

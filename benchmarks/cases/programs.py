@@ -8,7 +8,7 @@ import time
 
 import anyio
 
-from benchmarks.figures import Bench, Row, Target
+from benchmarks.figures import Bench, Case, Row, Target
 from kimi.infrastructure.workspace.processes import StartProgram, run_process, start_in_group, start_program
 
 _ROUNDS = 15
@@ -44,3 +44,6 @@ async def _run_ms(start: StartProgram) -> float:
             pass
         await process.wait()
     return (time.perf_counter() - began) * 1000
+
+
+CASES: dict[str, Case] = {"launch": launch}

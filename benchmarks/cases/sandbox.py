@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import anyio
 
-from benchmarks.figures import Bench, Measured, Row, Target, ms
+from benchmarks.figures import Bench, Case, Measured, Row, Target, ms
 from benchmarks.worlds import OURS, Candidate
 from kimi.application.settings.settings import SandboxSettings
 from kimi.domain.permissions.path_rules import PathScopes
@@ -78,3 +78,6 @@ def _time_bare() -> float:
 
 def _run(argv: Sequence[str], work_dir: str) -> None:
     subprocess.run(argv, cwd=work_dir, stdin=subprocess.DEVNULL, check=True)
+
+
+CASES: dict[str, Case] = {"sandbox": sandbox}

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from benchmarks.client import Json
-from benchmarks.figures import Bench, Measured, Row, Target, ms, row
+from benchmarks.figures import Bench, Case, Measured, Row, Target, ms, row
 from benchmarks.worlds import Candidate, world
 
 
@@ -130,3 +130,6 @@ def _external(params: Json) -> Json:
 
 def _approve(params: Json) -> Json:
     return {"request_id": params["payload"]["id"], "response": "approve"}
+
+
+CASES: dict[str, Case] = {"steps": steps, "history": history, "replay": replay, "asking": asking}

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.figures import Bench, Measured, Row, Target, ms, row
+from benchmarks.figures import Bench, Case, Measured, Row, Target, ms, row
 from benchmarks.worlds import FLOOR, OURS, Candidate, World, world
 
 _NOTHING = (sys.executable, "-c", "pass")
@@ -58,3 +58,6 @@ def handshake(bench: Bench) -> list[Row]:
         row("memory when all is imported", "MB", found, "warm"),
         ms("idle EOF → exit", found, "end", Target(value=200)),
     ]
+
+
+CASES: dict[str, Case] = {"commands": commands, "handshake": handshake}

@@ -8,7 +8,7 @@ import time
 from statistics import median
 
 from benchmarks.client import Json
-from benchmarks.figures import Bench, Measured, Row, Target, ms, row
+from benchmarks.figures import Bench, Case, Measured, Row, Target, ms, row
 from benchmarks.worlds import OURS, Candidate, world
 from tests.support.dialects.table import ROWS
 
@@ -125,3 +125,6 @@ def memory(bench: Bench) -> list[Row]:
         row(f"memory, twice {size} pieces more", "MB", found, "pieces", Target(value=20)),
         row(f"memory, {turns} turns more", "MB", found, "turns", Target(value=3)),
     ]
+
+
+CASES: dict[str, Case] = {"turn": turn, "text": text, "dialects": dialects, "arguments": arguments, "memory": memory}
