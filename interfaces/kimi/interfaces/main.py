@@ -1,6 +1,7 @@
 """The console command; it answers `--version` and `info` before anything else is imported (R-01).
 
-Clients call `info` before each start, and the parser of the command line takes a tenth of a second to import.
+Clients call `info` before each start, and the parser of the command line takes a tenth of a second to import. What it
+need not read, as the line that editors start the program with, goes without it (R-330).
 """
 
 import os
@@ -33,6 +34,10 @@ def _run_command(arguments: list[str]) -> int:
     from kimi.interfaces.process import startup_tuning
 
     startup_tuning.begin()
+    from kimi.interfaces.cli.start import parse_plain_start, start_driver
+
+    if (flags := parse_plain_start(arguments, os.getcwd)) is not None:
+        return start_driver(flags, os.environ)
     from kimi.interfaces.cli.app import run
 
     return run(arguments)

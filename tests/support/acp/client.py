@@ -192,13 +192,12 @@ def acp_server(
     *,
     adapt: AdaptContainer = adapt_nothing,
     flags: dict[str, Any] | None = None,
-    on_loaded: Callable[[bool], None] = lambda has_sessions: None,
 ) -> AcpServer:
     """Return a server for the configuration of a place."""
     environ = place.full_environ()
     given = Flags(work_dir=str(place.work), ui="acp", **(flags or {}))
     app = App(settings=providers.Object(load_settings(given, environ)), environ=providers.Object(environ))
-    return AcpServer(given, app, time_left=lambda: 3.0, on_loaded=on_loaded, adapt=adapt)
+    return AcpServer(given, app, time_left=lambda: 3.0, adapt=adapt)
 
 
 @asynccontextmanager

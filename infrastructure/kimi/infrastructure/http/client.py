@@ -74,10 +74,12 @@ class HttpClient:
         Raises:
             ConfigError: the certificates or the proxy of the environment cannot be used.
         """
+        from kimi.infrastructure.http.late_certificates import certificates_when_used
         from kimi.infrastructure.http.proxy import find_proxy, is_socks
 
         with self._warming:
-            import_module("kimi.infrastructure.http.session")
+            with certificates_when_used():
+                import_module("kimi.infrastructure.http.session")
             self._is_warm = True
             proxy = find_proxy(url, self._environ)
             if url.startswith("https:"):

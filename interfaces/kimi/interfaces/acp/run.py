@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
@@ -21,8 +19,7 @@ from kimi.interfaces.acp.agent import AcpAgent
 from kimi.interfaces.acp.handshake import Handshake
 from kimi.interfaces.acp.sessions.open_sessions import AdaptContainer, OpenSessions, adapt_nothing
 from kimi.interfaces.acp.sessions.session_location import ReloadingSettings
-from kimi.interfaces.acp.transport.connection import create_connection, import_sdk
-from kimi.interfaces.acp.transport.early_requests import serve_without_sdk
+from kimi.interfaces.acp.transport.connection import create_connection
 from kimi.interfaces.acp.transport.lines import AcpTransport
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
 from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
@@ -35,9 +32,6 @@ from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.stdio import write_all
 from kimi.interfaces.process.streams import Streams
 from kimi.interfaces.rpc.framing import ReadBlock
-
-if TYPE_CHECKING:
-    from acp.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -69,17 +63,13 @@ async def _serve_client(flags: Flags, app: App, process: DriverProcess) -> int:
     stdin = process.open_stdin()
     write = partial(write_all, process.streams.stdout_fd)
     outbox = UpdateOutbox(write, app.settings().wire.max_queued_bytes, stdin.close)
-    server = AcpServer(flags, app, time_left=process.time_left, on_loaded=_end_startup_tuning)
+    startup_tuning.end()
+    server = AcpServer(flags, app, time_left=process.time_left)
     async with process.watch(stdin.close, outbox):
         await server.serve(stdin.read, outbox)
     if outbox.is_write_stuck:  # the session work is done, but the client does not read the last lines
         os._exit(0)
     return 0
-
-
-def _end_startup_tuning(has_sessions: bool) -> None:
-    gc.collect()  # before freezing: the remains of a closed session must not be kept for ever
-    startup_tuning.end(freeze=not has_sessions)
 
 
 class AcpServer:
@@ -91,12 +81,10 @@ class AcpServer:
         app: App,
         *,
         time_left: Callable[[], float],
-        on_loaded: Callable[[bool], None] = lambda has_sessions: None,
         adapt: AdaptContainer = adapt_nothing,
     ) -> None:
         self._app = app
         self._time_left = time_left
-        self._on_loaded = on_loaded
         self._adapt = adapt
         self._handshake = Handshake(
             ReloadingSettings(flags, app.environ(), app.settings(), load_settings), app.environ()
@@ -114,14 +102,13 @@ class AcpServer:
             )
             catalog = build_session_catalog(self._app.settings().share_dir)
             agent = AcpAgent(self._handshake, sessions, catalog, self._app.new_id())
-            connection = await self._serve_until_sdk_loaded(agent, sessions, transport, tasks)
-            if connection is not None:
-                client.connect(connection)
-                await connection.main_loop()
+            connection = create_connection(agent, transport)
+            client.connect(connection)
+            tasks.start_soon(self._import_ahead, transport)
+            await connection.main_loop()
             await self._wind_down(transport, sessions)
             # Only now: closing the connection cancels the requests that are still being answered.
-            if connection is not None:
-                await connection.close()
+            await connection.close()
             tasks.cancel_scope.cancel()
         await self._app.http().close()
 
@@ -130,21 +117,7 @@ class AcpServer:
         self._initialized.set()
         return result
 
-    async def _serve_until_sdk_loaded(
-        self, agent: AcpAgent, sessions: OpenSessions, transport: AcpTransport, tasks: TaskGroup
-    ) -> Connection | None:
-        """Serve until the SDK is loaded, then return its connection; None if the input ended before."""
-        # Once the SDK is loaded, `early` is cancelled. That interrupts only the wait for the next block: the transport
-        # keeps what it has read, and requests under way run in `tasks`. Without a cancel, the input has ended.
-        with anyio.CancelScope() as early:
-            tasks.start_soon(self._import_ahead, transport, lambda: bool(sessions.list_open()), early.cancel)
-            await serve_without_sdk(agent, transport, tasks)
-            return None
-        return create_connection(agent, transport)
-
-    async def _import_ahead(
-        self, transport: AcpTransport, has_sessions: Callable[[], bool], on_sdk_loaded: Callable[[], None]
-    ) -> None:
+    async def _import_ahead(self, transport: AcpTransport) -> None:
         """Import what sessions need, after the handshake and after the first request if it comes at once."""
         # Imports compete with the event loop for the interpreter, so the first answers are written before them.
         await self._initialized.wait()
@@ -152,12 +125,9 @@ class AcpServer:
             await transport.request_answered.wait()
         await transport.outbox.flush()
         try:
-            await anyio.to_thread.run_sync(import_sdk, abandon_on_cancel=True)
-            on_sdk_loaded()
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
         except Exception:  # the code that needs the module imports it again and reports the error
             logger.exception("importing ahead failed")
-        self._on_loaded(has_sessions())
 
     async def _wind_down(self, transport: AcpTransport, sessions: OpenSessions) -> None:
         # Cancelled turns must answer their prompts before the sessions close, and the answers of both steps are queued

@@ -12,6 +12,8 @@ import sys
 from types import ModuleType
 from typing import Any, Final
 
+from kimi.interfaces.process import lazy_dataclasses
+
 _METADATA_MODULE: Final = "importlib.metadata"
 
 
@@ -22,6 +24,7 @@ def begin() -> None:
     loads thirty modules.
     """
     gc.disable()
+    lazy_dataclasses.install()
     if _METADATA_MODULE not in sys.modules:
         sys.modules[_METADATA_MODULE] = importlib.__dict__["metadata"] = _MetadataStub(_METADATA_MODULE)
 

@@ -6,7 +6,6 @@ import json
 from collections import deque
 from pathlib import Path
 
-import anyio
 import pytest
 
 from kimi.interfaces.acp.transport.lines import AcpTransport
@@ -174,23 +173,19 @@ async def test_meta_never_changes_a_request(place: Place, tmp_path: Path) -> Non
         assert client.said(session_id) == "Hello"
 
 
-@pytest.mark.parametrize("with_sdk", [False, True])
-async def test_requests_that_come_with_the_end_of_the_input_are_answered(place: Place, with_sdk: bool) -> None:
-    loaded = anyio.Event()
+async def test_requests_that_come_with_the_end_of_the_input_are_answered(place: Place) -> None:
     new: Json = {"id": 1, "method": "session/new", "params": {"cwd": str(place.work)}}
     last: list[Json] = [new, {"id": 2, "method": "session/list"}, {"id": 3, "method": "nothing"}]
     blocks = deque([as_lines({"id": 0, "method": "initialize", "params": {}}), as_lines(*last), b""])
     written: list[bytes] = []
 
     async def read() -> bytes:
-        if with_sdk and len(blocks) == 2:
-            await loaded.wait()
         return blocks.popleft()
 
     async def write(data: bytes) -> None:
         written.append(data)
 
-    server = acp_server(place, on_loaded=lambda has_sessions: loaded.set())
+    server = acp_server(place)
     await server.serve(read, UpdateOutbox(write, 1 << 20, lambda: None))
     answers = [line for line in map(json.loads, b"".join(written).splitlines()) if "method" not in line]
     assert {answer["id"]: "result" in answer for answer in answers} == {0: True, 1: True, 2: True, 3: False}

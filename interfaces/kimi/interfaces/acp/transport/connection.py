@@ -1,31 +1,17 @@
-"""The SDK's connection over our transport and methods (acp spec 2.7): the only module that imports the SDK."""
+"""The SDK's connection over our transport and methods (acp spec 2.7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kimi.interfaces.acp.agent import AcpAgent, RpcParams
 from kimi.interfaces.acp.transport.lines import AcpTransport
-
-if TYPE_CHECKING:
-    from acp.connection import Connection
-
-
-def import_sdk() -> None:
-    """Import the SDK. Takes a third of a second, so call it in a thread."""
-    from acp.connection import Connection
-    from acp.router import MessageRouter
-
-    _ = (Connection, MessageRouter)
+from kimi.interfaces.acp.transport.sdk import Connection, MessageRouter, RequestError, Route
 
 
 def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
     """Return a connection that serves the agent's methods; its `main_loop` runs until the end of the input."""
-    from acp.connection import Connection
-    from acp.exceptions import RequestError
-    from acp.router import MessageRouter, Route
-
     router = MessageRouter(use_unstable_protocol=True)
     requests = agent.request_handlers(lambda error: RequestError(error.code, error.message, error.data))
     for name, answer in requests.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -10,26 +10,21 @@ from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.transport.errors import log_internal_error
 from kimi.interfaces.acp.transport.lines import AcpTransport, collect_sent_ids
 
-
-class RequestSender(Protocol):
-    """The part of the SDK's connection that calls the client."""
-
-    async def send_request(self, method: str, params: Any = None) -> Any: ...
+if TYPE_CHECKING:
+    from kimi.interfaces.acp.transport.sdk import Connection
 
 
 class RemoteClient:
-    """Sends updates and calls to one client. Calls wait until the SDK is loaded."""
+    """Sends updates and calls to one client. Before the first call it must be connected."""
 
     def __init__(self, transport: AcpTransport) -> None:
         self._transport = transport
         self._outbox = transport.outbox
-        self._connection: RequestSender | None = None
-        self._connected = anyio.Event()
+        self._connection: Connection | None = None
 
-    def connect(self, connection: RequestSender) -> None:
-        """Send calls over this connection from now on."""
+    def connect(self, connection: Connection) -> None:
+        """Send calls over this connection, whose methods may call the client."""
         self._connection = connection
-        self._connected.set()
 
     async def call(self, method: str, params: JsonObject) -> JsonObject:
         """Call a method of the client and return its result, or `{}` if that is not an object.
@@ -37,7 +32,6 @@ class RemoteClient:
         When this is cancelled, the client gets `$/cancel_request`; a late answer is ignored.
         Raises the SDK's RequestError for an error answer, ConnectionError when the client is gone.
         """
-        await self._connected.wait()
         assert self._connection is not None
         ids = collect_sent_ids()
         try:
