@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -121,3 +124,58 @@ def test_unusable_certificate_file_is_reported(tmp_path: Path) -> None:
     for path in (empty, tmp_path / "missing.pem"):
         with pytest.raises(ConfigError, match="SSL_CERT_FILE"):
             make_tls_context({"SSL_CERT_FILE": str(path)})
+
+
+def test_aiohttp_reads_the_certificates_of_the_system_with_its_first_connection(certificate: Path) -> None:
+    """In a process of its own, where the client is the one that imports aiohttp."""
+    code = f"""
+import asyncio, ssl, sys
+from kimi.infrastructure.http.client import HttpClient
+read = ssl.SSLContext.set_default_verify_paths
+HttpClient({{}}).warm()
+print("aiohttp" in sys.modules, ssl.SSLContext.set_default_verify_paths is read)
+import aiohttp
+
+async def serve(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write({OK!r})
+
+async def main():
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain({str(certificate)!r})
+    server = await asyncio.start_server(serve, "localhost", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    async with aiohttp.ClientSession() as session, session.get(f"https://localhost:{{port}}/") as response:
+        print(response.status, await response.text())
+
+asyncio.run(main())
+"""
+    for trust in (certificate, certificate.with_name("nothing")):
+        environ = {**os.environ, "SSL_CERT_FILE": str(trust), "SSL_CERT_DIR": ""}
+        done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+        if trust.exists():
+            assert done.stdout.splitlines() == ["True True", "200 ok"], done.stderr
+        else:
+            assert "CERTIFICATE_VERIFY_FAILED" in done.stderr
+
+
+def test_other_threads_get_the_certificates_at_once(certificate: Path) -> None:
+    code = """
+import ssl, threading
+from kimi.infrastructure.http.late_certificates import certificates_when_used
+counts = []
+def count():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_default_verify_paths()
+    counts.append(context.cert_store_stats()["x509"])
+with certificates_when_used():
+    count()
+    other = threading.Thread(target=count)
+    other.start()
+    other.join()
+count()
+print(counts)
+"""
+    environ = {**os.environ, "SSL_CERT_FILE": str(certificate), "SSL_CERT_DIR": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[0, 1, 1]"

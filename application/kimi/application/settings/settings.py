@@ -1,6 +1,7 @@
-"""Frozen settings slices. `settings_files` reads the files, the environment and the flags."""
+"""Frozen settings slices. `settings_files` reads the files, the environment and the flags.
 
-from __future__ import annotations
+Annotations are not postponed here, because pydantic would compile each of them at the start.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast

@@ -2,13 +2,13 @@
 
 Unknown keys are ignored at every level, and values are coerced laxly ("5" is 5, "on" is true). Sections of features
 that this version does not have are validated all the same, so that a file that loads today loads tomorrow.
-"""
 
-from __future__ import annotations
+Annotations are not postponed here, because pydantic would compile each of them at the start.
+"""
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
@@ -189,7 +189,7 @@ class HookConfig(ConfigSection):
     on_failure: FailureVerdict = "allow"
 
     @model_validator(mode="after")
-    def _check_matcher(self) -> HookConfig:
+    def _check_matcher(self) -> Self:
         """Refuse a matcher that never matches where the hook must not be missed."""
         if self.on_failure == "block" and self.matcher:
             from kimi.infrastructure.linear_regex import search_expression  # start-up time

@@ -16,11 +16,14 @@ _METHODS: Final = re.compile(r"^ def (\w+)\(", re.MULTILINE)
 
 _MAKER: Final = "__create_fn__"
 
+_PACKAGES: Final = frozenset({"kimi", "pydantic", "annotated_types", "anyio"})
+"""The packages whose classes are compiled late: those of the start, none of which looks at signatures of methods."""
+
 _Method: TypeAlias = Callable[..., Any]
 
 
 def install() -> None:
-    """Let the dataclasses that are made from now on compile their methods late. Idempotent."""
+    """Let the dataclasses of some packages that are made from now on compile their methods late. Idempotent."""
     # The library compiles with `exec`, which it looks up among its globals before the built-in functions.
     dataclasses.__dict__["exec"] = _define_lazily
 
@@ -29,7 +32,8 @@ def _define_lazily(source: str, scope: dict[str, Any], found: dict[str, Any]) ->
     """Replace `exec` in the library: put a function into `found` that returns stubs of the methods in `source`."""
     names = _METHODS.findall(source)
     head, _, returned = source.rpartition("\n return ")
-    if not names or not head.startswith(f"def {_MAKER}("):
+    package = scope.get("__name__", "").partition(".")[0]
+    if package not in _PACKAGES or not names or not head.startswith(f"def {_MAKER}("):
         exec(source, scope, found)
         return
 
