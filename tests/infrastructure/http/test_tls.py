@@ -126,6 +126,7 @@ def test_unusable_certificate_file_is_reported(tmp_path: Path) -> None:
             make_tls_context({"SSL_CERT_FILE": str(path)})
 
 
+@pytest.mark.spec("R-331")
 def test_aiohttp_reads_the_certificates_of_the_system_with_its_first_connection(certificate: Path) -> None:
     """In a process of its own, where the client is the one that imports aiohttp."""
     code = f"""

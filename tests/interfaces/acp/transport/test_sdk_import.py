@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _PART = "from kimi.interfaces.acp.transport.sdk import Connection, RequestError\nimport sys\n"
 
 
@@ -13,11 +15,13 @@ def said(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
 
 
+@pytest.mark.spec("R-332")
 def test_nothing_of_the_package_and_its_tracers_stays_behind() -> None:
     code = _PART + "print([name for name in sys.modules if name.split('.')[0] in ('acp', 'opentelemetry', 'logfire')])"
     assert said(code) == "[]"
 
 
+@pytest.mark.spec("R-332")
 def test_who_imports_the_package_later_gets_all_of_it() -> None:
     code = _PART + "import acp.connection\nprint(acp.connection.Connection.__name__, acp.schema.PromptRequest.__name__)"
     assert said(code) == "Connection PromptRequest"
