@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.cases.acp_talk import AcpClient
 from benchmarks.client import WireClient
 from benchmarks.worlds import provider
 from tests.support.program.program import kimi_command
@@ -43,4 +44,20 @@ def test_turns_keep_little_memory(tmp_path: Path) -> None:
 
 def test_idle_server_uses_little_memory(tmp_path: Path) -> None:
     with kimi(tmp_path, 5) as client:
-        assert client.memory_mb() < 100
+        assert client.memory_mb() < 60
+        for _ in range(20):
+            client.prompt("hi")
+        assert client.memory_mb() < 80
+
+
+def test_idle_agent_of_an_editor_uses_little_memory(tmp_path: Path) -> None:
+    """The models of the protocol's library alone would take another 10 MB."""
+    with provider({"text": 5}) as base_url:
+        place = Place(tmp_path).provider(base_url)
+        with AcpClient([*kimi_command(), "acp"], place.work, place.full_environ()) as client:
+            client.shake_hands()
+            assert client.memory_mb() < 60
+            session_id = client.new_session(place.work)
+            for _ in range(20):
+                client.answer(client.prompt_in(session_id))
+            assert client.memory_mb() < 80
