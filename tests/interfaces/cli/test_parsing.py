@@ -204,3 +204,10 @@ def test_other_lines_are_left_to_the_parser(line: str) -> None:
 
 def test_plain_start_takes_switches_on_either_side_of_the_mode() -> None:
     assert parse_plain_start(["--wire", "--yolo"], os.getcwd) == parsed("--wire", "--yolo")
+
+
+def test_start_in_a_directory_that_is_gone_is_left_to_the_parser() -> None:
+    def gone() -> str:
+        raise FileNotFoundError
+
+    assert parse_plain_start(["acp"], gone) is None

@@ -38,8 +38,12 @@ def parse_plain_start(arguments: Sequence[str], work_dir: Callable[[], str]) -> 
         return None
     if not _SWITCHES.issuperset(switches):
         return None
+    try:
+        directory = work_dir()
+    except OSError:  # a directory that is gone is reported in one way, after the parser has run
+        return None
     return Flags(
-        work_dir(),
+        directory,
         ui,
         yolo="--yolo" in switches,
         edits="--edits" in switches,
