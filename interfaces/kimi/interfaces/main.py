@@ -34,9 +34,11 @@ def _run_command(arguments: list[str]) -> int:
     from kimi.interfaces.process import startup_tuning
 
     startup_tuning.begin()
-    from kimi.interfaces.cli.start import parse_plain_start, start_driver
+    from kimi.interfaces.cli.plain_start import parse_plain_start
 
-    if (flags := parse_plain_start(arguments, os.getcwd)) is not None:
+    if (flags := parse_plain_start(arguments)) is not None:
+        from kimi.interfaces.cli.start import start_driver
+
         return start_driver(flags, os.environ)
     from kimi.interfaces.cli.app import run
 

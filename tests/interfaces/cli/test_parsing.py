@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kimi.application.settings.flags import Flags, share_directory
 from kimi.interfaces.cli.app import run
 from kimi.interfaces.cli.options import with_session_value
-from kimi.interfaces.cli.start import parse_plain_start
 
 
 def parsed(*arguments: str) -> Flags:
@@ -185,29 +184,3 @@ def test_share_directory_comes_from_the_environment() -> None:
     assert share_directory({"KIMI_SHARE_DIR": "/s/../t", "HOME": "/h"}) == "/t"
     assert share_directory({"KIMI_SHARE_DIR": "", "HOME": "/h"}) == "/h/.kimi"
     assert share_directory({}) == os.path.expanduser("~/.kimi")
-
-
-@pytest.mark.spec("R-330")
-@pytest.mark.parametrize("mode", ["acp", "--wire"])
-@pytest.mark.parametrize("switches", [[], ["--yolo"], ["--edits", "--plan"], ["--afk"], ["--yolo", "--yolo"]])
-def test_plain_starts_have_the_flags_that_the_parser_finds(mode: str, switches: list[str]) -> None:
-    arguments = [*switches, mode]
-    assert parse_plain_start(arguments, os.getcwd) == parsed(*arguments)
-
-
-@pytest.mark.parametrize(
-    "line", ["", "--yolo", "--wire --wire", "acp --yolo", "--wire acp", "--wire --yol", "--wire --session x", "acp acp"]
-)
-def test_other_lines_are_left_to_the_parser(line: str) -> None:
-    assert parse_plain_start(line.split(), os.getcwd) is None
-
-
-def test_plain_start_takes_switches_on_either_side_of_the_mode() -> None:
-    assert parse_plain_start(["--wire", "--yolo"], os.getcwd) == parsed("--wire", "--yolo")
-
-
-def test_start_in_a_directory_that_is_gone_is_left_to_the_parser() -> None:
-    def gone() -> str:
-        raise FileNotFoundError
-
-    assert parse_plain_start(["acp"], gone) is None

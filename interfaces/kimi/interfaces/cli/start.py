@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
@@ -20,36 +20,6 @@ if TYPE_CHECKING:
     Serve: TypeAlias = Callable[[Flags, Settings, Streams], int]
 
 logger = logging.getLogger("kimi.start")
-
-_SWITCHES: Final = frozenset({"--yolo", "--edits", "--plan", "--afk"})
-
-
-def parse_plain_start(arguments: Sequence[str], work_dir: Callable[[], str]) -> Flags | None:
-    """Return the flags of `kimi acp` or `kimi --wire` with switches only; None for what the parser must read (R-330).
-
-    So hosts and editors start the program, and the parser takes 30 ms and 3 MB.
-    """
-    *before, last = arguments or ("",)
-    if last == "acp":
-        ui, switches = "acp", before
-    elif arguments.count("--wire") == 1:
-        ui, switches = "wire", [argument for argument in arguments if argument != "--wire"]
-    else:
-        return None
-    if not _SWITCHES.issuperset(switches):
-        return None
-    try:
-        directory = work_dir()
-    except OSError:  # a directory that is gone is reported in one way, after the parser has run
-        return None
-    return Flags(
-        directory,
-        ui,
-        yolo="--yolo" in switches,
-        edits="--edits" in switches,
-        plan="--plan" in switches,
-        afk="--afk" in switches,
-    )
 
 
 def start_driver(
