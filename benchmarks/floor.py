@@ -142,7 +142,7 @@ class Floor:
                         lines.append('{"type":"ContentPart","payload":{"type":"text","text":' + quoted(text) + "}}")
                     for part in delta.get("tool_calls", ()):
                         lines.append(self.part(part, calls, pieces))
-            os.write(1, "".join(f'{{"jsonrpc":"2.0","method":"event","params":{line}}}\n' for line in lines).encode())
+            os.write(1, "".join(map(self.event_line, lines)).encode())
         self.log_part("".join(texts))
         message: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
         found = [(call_id, name, "".join(parts)) for (call_id, name), parts in zip(calls, pieces, strict=True)]
@@ -153,6 +153,10 @@ class Floor:
             ]
         self.store(json.dumps(message).encode())
         return found
+
+    def event_line(self, envelope: str) -> str:
+        """A streamed event as a line for the client."""
+        return f'{{"jsonrpc":"2.0","method":"event","params":{envelope}}}\n'
 
     @staticmethod
     def part(part: dict[str, Any], calls: list[tuple[str, str]], pieces: list[list[str]]) -> str:

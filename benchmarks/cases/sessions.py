@@ -5,47 +5,11 @@ from __future__ import annotations
 import json
 import time
 from itertools import pairwise
-from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 from benchmarks.client import Json
 from benchmarks.figures import Bench, Case, Measured, Row, Target, ms, row
 from benchmarks.worlds import Candidate, world
-
-
-def steps(bench: Bench) -> list[Row]:
-    """Turns of many steps, each of which reads another small file; is the last quarter as quick as the first?"""
-    rows: list[Row] = []
-    for count in (50,) if bench.quick else (50, 200):
-
-        def prepare(work: Path, count: int = count) -> None:
-            for number in range(count):
-                text = "".join(f"line {line} of file {number}\n" for line in range(40))
-                (work / f"file{number}.txt").write_text(text)
-
-        spec: Json = {"calls": [["ReadFile", json.dumps({"path": f"file{number}.txt"})] for number in range(count)]}
-
-        def measure(candidate: Candidate, spec: Json = spec, count: int = count) -> Measured:
-            with world(candidate, spec, prepare) as place, place.wire() as client:
-                client.initialize()
-                time.sleep(0.5)
-                turn = client.prompt("go")
-                assert len(turn.outputs) == count
-                assert "line 0" in turn.outputs[-1], turn.outputs
-                return _per_step(turn.times("StepBegin"))
-
-        found = bench.medians(f"steps {count}", measure)
-        target = Target(ratio=4) if count == 200 else None
-        rows.append(ms(f"step, in a turn of {count}", found, "each", target))
-        rows.append(row("  last quarter to first", "x", found, "growth", Target(value=1.15) if count == 200 else None))
-    return rows
-
-
-def _per_step(begins: list[float]) -> Measured:
-    """The mean step, and how much slower the last quarter is than the first; the very first steps warm up."""
-    lengths = [later - earlier for earlier, later in pairwise(begins)][2:]
-    quarter = len(lengths) // 4
-    return {"each": mean(lengths), "growth": sum(lengths[-quarter:]) / sum(lengths[:quarter])}
 
 
 def history(bench: Bench) -> list[Row]:
@@ -132,4 +96,4 @@ def _approve(params: Json) -> Json:
     return {"request_id": params["payload"]["id"], "response": "approve"}
 
 
-CASES: dict[str, Case] = {"steps": steps, "history": history, "replay": replay, "asking": asking}
+CASES: dict[str, Case] = {"history": history, "replay": replay, "asking": asking}
