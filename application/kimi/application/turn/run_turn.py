@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import random as uniform
 
@@ -202,22 +202,42 @@ async def _save_title_and_modes(conversation: Conversation, prompt: UserInput, t
         start_writing_title(conversation, prompt, title)
 
 
+@dataclass(slots=True)
+class _UsageStoring:
+    """Whether a task stores what the session has used, and whether that has changed since the task read it."""
+
+    is_running: bool = False
+    is_outdated: bool = False
+
+
 def _start_storing_usage(conversation: Conversation) -> None:
-    """Store what the session has used so far, beside the end of the turn, which does not wait for it."""
+    """Store what the session has used so far, beside the end of the turn, which does not wait for it.
+
+    One task at a time: a disk that is slower than the turns is not given a write for each.
+    """
     used, group = conversation.models.usage.figures, conversation.resources.hooks.task_group
-    if conversation.subagent is None and group is not None and used.turn.tokens.total:
-        group.start_soon(_store_usage, conversation)
+    if conversation.subagent is not None or group is None or not used.turn.tokens.total:
+        return
+    storing = conversation.feature_states.get(_UsageStoring)
+    storing.is_outdated = True
+    if not storing.is_running:
+        storing.is_running = True
+        group.start_soon(_store_usage, conversation, storing)
 
 
-async def _store_usage(conversation: Conversation) -> None:
+async def _store_usage(conversation: Conversation, storing: _UsageStoring) -> None:
     def note_usage(state: SessionState) -> SessionState:
         return replace(state, usage=conversation.models.usage.figures.session)
 
     try:
         with anyio.CancelScope(shield=True):  # also when the conversation ends with this turn
-            await anyio.to_thread.run_sync(conversation.session.update_state, note_usage)
+            while storing.is_outdated:
+                storing.is_outdated = False
+                await anyio.to_thread.run_sync(conversation.session.update_state, note_usage)
     except StoreFailed:  # the figures are lost with a full disk, and the turn is not
         logger.exception("the tokens of a turn could not be stored")
+    finally:
+        storing.is_running = False
 
 
 async def _finish_turn(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:

@@ -67,6 +67,8 @@ class JsonlSession:
         self._stored_title = self._state.custom_title
         self._state_pending = False
         self._is_resumed = next(self.events(), None) is not None
+        self._sync_lock = anyio.Lock()
+        self._syncs_wanted = self._syncs_done = 0
 
     @property
     def id(self) -> str:
@@ -166,16 +168,32 @@ class JsonlSession:
             self._write_state(state)
 
     async def sync(self) -> None:
-        """Flush what was appended to the disk; a failure is logged."""
-        for file in (self._context, self._events):
-            try:
-                # The thread gets a descriptor of its own, because `close` may run meanwhile.
-                fd = file.duplicate_descriptor()
-                if fd is not None:
-                    with anyio.CancelScope(shield=True):  # the thread closes the descriptor: it must run
-                        await anyio.to_thread.run_sync(_sync_and_close, fd)
-            except OSError as error:
-                logger.warning("session %s could not be brought to the disk: %s", self._id, error)
+        """Flush what was appended to the disk; a failure is logged.
+
+        Calls that come while one is under way share the next one.
+        """
+        self._syncs_wanted += 1
+        wanted = self._syncs_wanted
+        async with self._sync_lock:
+            if self._syncs_done >= wanted:
+                return
+            self._syncs_done = self._syncs_wanted
+            # The thread gets descriptors of its own, because `close` may run meanwhile.
+            copies = [copy for file in (self._context, self._events) if (copy := self._copy_descriptor(file)) is not None]
+            if copies:
+                with anyio.CancelScope(shield=True):  # the thread closes the copies: it must run
+                    for error in await anyio.to_thread.run_sync(_sync_and_close, copies):
+                        self._log_unsynced(error)
+
+    def _copy_descriptor(self, file: AppendFile) -> int | None:
+        try:
+            return file.duplicate_descriptor()
+        except OSError as error:
+            self._log_unsynced(error)
+            return None
+
+    def _log_unsynced(self, error: OSError) -> None:
+        logger.warning("session %s could not be brought to the disk: %s", self._id, error)
 
     def close(self) -> None:
         """Release the session; an empty one that this process created is removed. Idempotent, never raises."""
@@ -374,8 +392,14 @@ def _private_opener(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _sync_and_close(fd: int) -> None:
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _sync_and_close(descriptors: Sequence[int]) -> list[OSError]:
+    """Flush files to the disk and close the descriptors; return what failed."""
+    errors: list[OSError] = []
+    for descriptor in descriptors:
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            errors.append(error)
+        finally:
+            os.close(descriptor)
+    return errors

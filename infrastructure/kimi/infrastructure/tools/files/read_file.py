@@ -215,6 +215,8 @@ class FileSource:
 
     async def read_head(self) -> bytes:
         """Return the first bytes, which tell what kind of file it is. Raises OSError."""
+        if self.content is not None:
+            return self.content[:HEAD_BYTES]
         async with self.read() as blocks:
             async for block in blocks:
                 return block[:HEAD_BYTES]
