@@ -32,6 +32,8 @@ from kimi.infrastructure.launcher.protocol import READY
 _KEEPERS_LEAVE_S: Final = LEAVING_GRACE_S + 0.2
 """How long the keepers may take to end their commands before they are killed."""
 _PAUSE_MS: Final = 10
+_SPARE_PAUSE_S: Final = 0.03
+"""How long a command that has just begun is left alone before the keeper of the next one is forked beside it."""
 _MOST_ATTEMPTS: Final = 100
 """How often strays are killed: those of another user cannot be."""
 
@@ -68,8 +70,9 @@ def main() -> None:
 class Helper:
     """Forks keepers, and ends what falls to it when a keeper was killed.
 
-    One keeper is always forked ahead and takes the next request from the socket itself, so that no command waits for
-    the fork.
+    One keeper is forked ahead and takes the next request from the socket itself, so that no command waits for the fork.
+    It is forked when a command has ended, or has run for a moment: the fork would slow down its start. A request that
+    comes before that has it forked at once.
     """
 
     def __init__(self, program: socket.socket) -> None:
@@ -77,6 +80,8 @@ class Helper:
         self._keepers: set[int] = set()
         self._spare: int | None = None
         """The keeper that has no command yet."""
+        self._fork_at = 0.0
+        """When the next spare keeper is to be forked, on the monotonic clock, if there is none."""
         self._guard = 0
         self._attempts = 0
 
@@ -107,14 +112,17 @@ class Helper:
         self._program.send(READY + str(os.getpid()).encode())
         while os.getppid() == self._guard:
             reap_children(self._note_end)
-            is_complete = self._fork_spare(take)
-            for descriptor, _ in poll.poll(_PAUSE_MS if self._kill_strays() or not is_complete else None):
+            timeout = self._fork_spare(take)
+            poll.modify(self._program, select.POLLIN if self._spare is None else 0)
+            for descriptor, events in poll.poll(_PAUSE_MS if self._kill_strays() else timeout):
                 if descriptor == wake_up:
                     with suppress(BlockingIOError):
                         os.read(wake_up, 4096)
                 elif descriptor == taken:
                     os.read(taken, 1)
-                    self._spare = None
+                    self._spare, self._fork_at = None, time.monotonic() + _SPARE_PAUSE_S
+                elif events == select.POLLIN:
+                    self._fork_at = 0.0
                 else:
                     return
 
@@ -123,6 +131,7 @@ class Helper:
         self._keepers.discard(pid)
         if pid == self._spare:
             self._spare = None
+        self._fork_at = 0.0
         self._attempts = _MOST_ATTEMPTS
 
     def _kill_strays(self) -> bool:
@@ -135,19 +144,26 @@ class Helper:
         kill_trees(strays)
         return True
 
-    def _fork_spare(self, take: int) -> bool:
-        """Fork the keeper of the next command unless there is one; return whether there is one now."""
-        if self._spare is None:
-            helper = os.getpid()
-            try:
-                child = os.fork()
-            except OSError:  # the system has no room now; there will be when commands have ended
-                return False
-            if child == 0:
-                Keeper(self._program, take).run(helper)
-            self._keepers.add(child)
-            self._spare = child
-        return True
+    def _fork_spare(self, take: int) -> float | None:
+        """Fork the keeper of the next command if it is time to.
+
+        Return when to look again, in milliseconds; None if there is a spare keeper.
+        """
+        if self._spare is not None:
+            return None
+        if (pause := self._fork_at - time.monotonic()) > 0:
+            return pause * 1000 + 1
+        helper = os.getpid()
+        try:
+            child = os.fork()
+        except OSError:  # the system has no room now; there will be when commands have ended
+            time.sleep(_PAUSE_MS / 1000)
+            return 0.0
+        if child == 0:
+            Keeper(self._program, take).run(helper)
+        self._keepers.add(child)
+        self._spare = child
+        return None
 
     def _end_keepers(self) -> None:
         """Let the keepers end their commands; kill those that take too long."""
