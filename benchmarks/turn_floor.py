@@ -95,7 +95,9 @@ def _dumps(value: object) -> bytes:
 
 
 def _update(update: dict[str, Any]) -> str:
-    return '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":' + json.dumps(update) + "}}\n"
+    return (
+        '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":' + json.dumps(update) + "}}\n"
+    )
 
 
 if __name__ == "__main__":

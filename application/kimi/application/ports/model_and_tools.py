@@ -105,6 +105,8 @@ class ToolCallContext:
     ask: Callable[[Request], Awaitable[Answer]]
     agent_id: str | None = None
     subagent_type: str | None = None
+    has_rule: Callable[[str], bool] = lambda subject: True
+    """Whether a rule of the user may deny, or ask about, a call with this subject. May be called in any thread."""
 
 
 @dataclass(frozen=True, slots=True)

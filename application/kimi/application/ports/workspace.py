@@ -98,11 +98,16 @@ class Workspace(Protocol):
         """
         ...
 
-    async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
+    async def read_small(
+        self, path: str, may_read: Callable[[str], bool] | None = None
+    ) -> tuple[FileStat, bytes | None] | None:
         """Return what `stat` returns, with the content of a regular file below 1 MiB.
 
         Both are of the same open file. The content is None for a longer file, and for anything but a regular file,
         which is not opened.
+
+        With `may_read` the file is read ahead, before its call may run: the content is None also where `may_read`, that
+        is called with the real path in any thread, says no, and where more than this machine's disk is asked for it.
         """
         ...
 

@@ -229,6 +229,7 @@ def _build_call_context(conversation: Conversation, turn: RunningTurn, call: Too
         ask=ask,
         agent_id=subagent.agent_id if subagent else None,
         subagent_type=subagent.type if subagent else None,
+        has_rule=lambda subject: _finds_rule(conversation, call, _propose_use(call, subject)),
     )
 
 
@@ -249,12 +250,21 @@ def _find_action_to_check(
     conversation: Conversation, call: ToolCall, prepared_call: PreparedCall
 ) -> ProposedAction | None:
     """Return the action that the policy decides on; None for a call that needs no approval and no rule applies to."""
-    name, subject, action = call.function.name, prepared_call.subject, prepared_call.proposed_action
+    subject, action = prepared_call.subject, prepared_call.proposed_action
     if action is not None and not subject:
         return action
     # A call may have a subject beside that of its action: an address beside its host. Rules may name either.
-    other = replace(action or ProposedAction(f"use {name}", f"Use {name} on `{subject}`"), subject=subject)
-    return other if find_deny_or_ask_rule(conversation.policy, name, other) else action
+    other = _propose_use(call, subject) if action is None else replace(action, subject=subject)
+    return other if _finds_rule(conversation, call, other) else action
+
+
+def _propose_use(call: ToolCall, subject: str) -> ProposedAction:
+    name = call.function.name
+    return ProposedAction(f"use {name}", f"Use {name} on `{subject}`", subject=subject)
+
+
+def _finds_rule(conversation: Conversation, call: ToolCall, action: ProposedAction) -> bool:
+    return find_deny_or_ask_rule(conversation.policy, call.function.name, action) is not None
 
 
 async def _authorize_action(

@@ -179,7 +179,9 @@ class JsonlSession:
                 return
             self._syncs_done = self._syncs_wanted
             # The thread gets descriptors of its own, because `close` may run meanwhile.
-            copies = [copy for file in (self._context, self._events) if (copy := self._copy_descriptor(file)) is not None]
+            copies = [
+                copy for file in (self._context, self._events) if (copy := self._copy_descriptor(file)) is not None
+            ]
             if copies:
                 with anyio.CancelScope(shield=True):  # the thread closes the copies: it must run
                     for error in await anyio.to_thread.run_sync(_sync_and_close, copies):

@@ -12,7 +12,7 @@ import os
 import secrets
 import stat as modes
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -84,17 +84,19 @@ def read_block(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
-def read_small_file(path: str) -> tuple[FileStat, bytes | None] | None:
+def read_small_file(path: str, may_read: Callable[[str], bool] | None = None) -> tuple[FileStat, bytes | None] | None:
     """Return a file and its content if that is shorter than a block; see `Workspace.read_small`. Raises OSError.
 
     Only a regular file is opened. Its status is read again from the descriptor, because another file may have taken its
     place before the opening.
     """
     stat = stat_file(path)
-    if stat is None or stat.kind != "file":
-        return None if stat is None else (stat, None)
+    if stat is None:
+        return None
+    if stat.kind != "file" or (may_read is not None and not may_read(stat.real_path)):
+        return stat, None
     try:
-        descriptor = open_file(path)
+        descriptor = open_file(stat.real_path)  # what was looked at: a link in `path` may have changed meanwhile
     except FileNotFoundError:
         return None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -76,9 +76,11 @@ class LocalWorkspace:
         finally:
             os.close(descriptor)
 
-    async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
+    async def read_small(
+        self, path: str, may_read: Callable[[str], bool] | None = None
+    ) -> tuple[FileStat, bytes | None] | None:
         """See `Workspace`. Costs one call in a worker thread."""
-        return await to_thread.run_sync(read_small_file, path)
+        return await to_thread.run_sync(read_small_file, path, may_read)
 
     async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
         """See `Workspace`. A write that has begun is finished, also if the task is cancelled meanwhile."""

@@ -85,12 +85,24 @@ def build_prompt_files(settings: Settings) -> PromptFiles:
 
     own = list_own_files(settings.share_dir, settings.own_files)
     closed = PathScopes(
-        protected=tuple(dict.fromkeys((*own, *map(os.path.realpath, own)))),
+        protected=tuple(dict.fromkeys((*own, *_find_real_paths(own)))),
         sensitive=settings.files.sensitive,
         not_sensitive=settings.files.not_sensitive,
         windows=os.name == "nt",
     )
     return PromptFiles(list_dirs_from_project_root(settings.work_dir)[0], closed)
+
+
+def _find_real_paths(paths: Sequence[str]) -> list[str]:
+    """Return the real path of each; of the files of one directory, which is looked at once."""
+    real_parents = {parent: os.path.realpath(parent) for parent in {os.path.dirname(path) for path in paths}}
+
+    def find(path: str) -> str:
+        parent, name = os.path.split(path)
+        joined = os.path.join(real_parents[parent], name)
+        return os.path.realpath(path) if name in ("", ".", "..") or os.path.islink(joined) else joined
+
+    return [find(path) for path in paths]
 
 
 def build_project(settings: Settings, workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:

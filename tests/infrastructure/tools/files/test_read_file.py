@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kimi.infrastructure.tools.files.file_types import detect_file_type
-from kimi.infrastructure.tools.files.read_file import LineBreakNormalizer, LineWindow
+from kimi.infrastructure.tools.files.line_window import LineBreakNormalizer, LineWindow
 from tests.support.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio

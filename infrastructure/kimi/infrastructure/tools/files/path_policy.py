@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -17,6 +18,10 @@ from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 ListRoots = Callable[[], Sequence[str]]
 """Return absolute directories that may change while the conversation runs (`/add-dir`)."""
+
+
+SmallFile: TypeAlias = tuple[FileStat, bytes | None]
+"""What `Workspace.read_small` returns of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,24 @@ class PathPolicy:
         except (OSError, ValueError):
             real = named.absolute
         return ResolvedPath(named, real, await self._is_detour(named.absolute, real))
+
+    async def locate_and_read(
+        self, given_path: str, may_read: Callable[[str], bool]
+    ) -> tuple[ResolvedPath, SmallFile | None]:
+        """Resolve a path, and read ahead what is there if it is small and `may_read` allows its real path.
+
+        Costs one look at the disk where both would cost two.
+        """
+        named = self.interpret(given_path)
+        try:
+            found = await self.workspace.read_small(named.absolute, may_read)
+        except (OSError, ValueError):
+            found = None
+        if found is None:
+            return await self.locate(given_path), None
+        stat, content = found
+        target = ResolvedPath(named, stat.real_path, await self._is_detour(named.absolute, stat.real_path))
+        return target, None if content is None else (stat, content)
 
     async def is_unchanged(self, target: ResolvedPath) -> bool:
         """Return whether the path still leads to the file that the user was asked about."""

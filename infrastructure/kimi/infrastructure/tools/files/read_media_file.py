@@ -64,7 +64,7 @@ class ReadMediaFileTool:
         if isinstance(params, ToolReturnValue):
             yield prepare_finished_call(params)
             return
-        yield await prepare_read(self._policy, params.path, partial(self._read, params.path))
+        yield await prepare_read(self._policy, await self._policy.locate(params.path), partial(self._read, params.path))
 
     async def _read(self, given_path: str, target: ResolvedPath) -> ToolReturnValue:
         try:

@@ -105,8 +105,13 @@ class ClientWorkspace:
         async with self.local.read(path, offset) as blocks:
             yield blocks
 
-    async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
+    async def read_small(
+        self, path: str, may_read: Callable[[str], bool] | None = None
+    ) -> tuple[FileStat, bytes | None] | None:
         """See `Workspace`. Returns the client's content if it has one; if it refuses, that of the disk."""
+        if may_read is not None:  # the client is not asked ahead of the call
+            wanted = may_read
+            return await self.local.read_small(path, lambda real: not self._is_client_file(real) and wanted(real))
         found = await self.local.read_small(path)
         if found is None or found[1] is None or not self._is_client_file(path):
             return found
