@@ -13,6 +13,7 @@ from benchmarks.worlds import FLOOR, Candidate, World, world
 
 SESSIONS = 64
 CHUNKS = 500
+FEW_CHUNKS = 5
 PACE_S = 0.02
 """Between two pieces, as models have it; much less, and the provider of the benchmark is what is measured."""
 
@@ -38,23 +39,40 @@ def editors(bench: Bench) -> list[Row]:
         row("acp:   how much later the last is done", "", found, "paced spread", Target(value=0.2)),
         row("acp:   memory of a session then", "MB", found, "paced memory"),
         ms(f"acp: {each}, as fast as it goes", found, "flood all", Target(value=1400)),
-        ms("acp:   the slowest first piece", found, "flood first", Target(value=480)),
+        ms("acp:   the slowest first piece", found, "flood first", Target(value=250)),
         row("acp:   how much later the last is done", "", found, "flood spread", Target(value=0.2)),
         row("acp:   memory of a session then", "MB", found, "flood memory"),
     ]
 
 
-def _in_sessions(place: World, candidate: Candidate) -> dict[str, float]:
+def sessions(bench: Bench) -> list[Row]:
+    """First turns of more and more sessions at once, of a few pieces each: how long the last one waits."""
+    rows: list[Row] = []
+    for count in (1, 16) if bench.quick else (1, 4, 16, 64):
+
+        def measure(candidate: Candidate, count: int = count) -> Measured:
+            with world(candidate, {"text": FEW_CHUNKS}) as place:
+                return (
+                    _bare(place.url, count) if candidate == FLOOR else _in_sessions(place, candidate, count, FEW_CHUNKS)
+                )
+
+        found = bench.medians(f"sessions {count}", measure)
+        target = Target(value=250) if count == SESSIONS else None
+        rows.append(ms(f"slowest first piece of {count} sessions", found, "first", target, ("sessions", count)))
+    return rows
+
+
+def _in_sessions(place: World, candidate: Candidate, count: int = SESSIONS, chunks: int = CHUNKS) -> dict[str, float]:
     with acp_in(place, candidate.command) as client:
         client.shake_hands()
-        ids = [client.new_session(place.work) for _ in range(SESSIONS)]
+        ids = [client.new_session(place.work) for _ in range(count)]
         client.settle()
         before = client.memory_mb()
-        found = _together(client, ids)
-        return {**found, "memory": (client.memory_mb() - before) / SESSIONS}
+        found = _together(client, ids, chunks)
+        return {**found, "memory": (client.memory_mb() - before) / count}
 
 
-def _bare(url: str) -> dict[str, float]:
+def _bare(url: str, count: int = SESSIONS) -> dict[str, float]:
     """The floor: as many requests at once, whose answers are read and forgotten."""
     host, _, port = url.removeprefix("http://").partition("/")[0].partition(":")
     first: list[float] = []
@@ -72,7 +90,7 @@ def _bare(url: str) -> dict[str, float]:
 
     async def everyone() -> None:
         began = time.perf_counter()
-        await asyncio.gather(*(one(began) for _ in range(SESSIONS)))
+        await asyncio.gather(*(one(began) for _ in range(count)))
 
     asyncio.run(everyone())
     return _figures(first, done)
@@ -84,13 +102,13 @@ def _figures(first: Collection[float], done: Sequence[float]) -> dict[str, float
     return {"all": whole, "first": max(first), "share": max(first) / whole, "spread": 1 - min(done) / whole}
 
 
-def _together(client: AcpClient, ids: list[str]) -> dict[str, float]:
+def _together(client: AcpClient, ids: list[str], chunks: int) -> dict[str, float]:
     fairness = Fairness()
     client.on_update = fairness.update
     calls = [client.prompt_in(session_id) for session_id in ids]
     client.answers(calls, fairness.ended)
-    assert fairness.pieces == CHUNKS * len(ids), f"{fairness.pieces} pieces"
+    assert fairness.pieces == chunks * len(ids), f"{fairness.pieces} pieces"
     return _figures(fairness.first.values(), fairness.done)
 
 
-CASES: dict[str, Case] = {"editors": editors}
+CASES: dict[str, Case] = {"editors": editors, "sessions": sessions}

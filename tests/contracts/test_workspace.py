@@ -171,6 +171,27 @@ async def test_other_than_regular_files_are_only_stated(workspace: Workspace) ->
         os.open(inside(workspace, "pipe"), os.O_WRONLY | os.O_NONBLOCK)
 
 
+@pytest.mark.parametrize("may_read", [True, False])
+async def test_a_file_is_read_ahead_only_where_its_real_path_may_be(workspace: Workspace, may_read: bool) -> None:
+    path, link = inside(workspace, "data"), inside(workspace, "link")
+    path.write_bytes(b"\xff\xfe text that no editor has open")
+    link.symlink_to("data")
+    asked: list[str] = []
+
+    def decide(real_path: str) -> bool:
+        asked.append(real_path)
+        return may_read
+
+    found = await workspace.read_small(str(link), decide)
+    assert found is not None
+    assert found[0] == await workspace.stat(str(path))
+    if isinstance(workspace, ClientWorkspace):  # it asks the editor for this file, but not ahead
+        assert found[1] is None
+    else:
+        assert asked == [str(path)]
+        assert found[1] == (path.read_bytes() if may_read else None)
+
+
 async def test_small_read_of_a_link_loop_raises_os_error(workspace: Workspace) -> None:
     inside(workspace, "circle").symlink_to("circle")
     with pytest.raises(OSError, match="symbolic links"):

@@ -111,7 +111,10 @@ async def _no_answer(request: Request) -> Answer:
     raise AssertionError(f"a file tool asked {request}")
 
 
-CONTEXT = ToolCallContext("session", "turn", 1, "call", "tool", None, _no_event, _no_answer)
+CONTEXT = ToolCallContext(
+    "session", "turn", 1, "call", "tool", None, _no_event, _no_answer, has_rule=lambda subject: False
+)
+"""The context of a call that no rule of the user speaks about."""
 
 
 async def call(tool: Tool, **arguments: Any) -> ToolReturnValue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Literal
 
 import anyio
 import pytest
@@ -216,6 +217,21 @@ async def test_deny_rule_applies_to_calls_without_approval(rule: Rule, held: boo
     outcome = await run(await conversation_with(model, [tool], policy=Policy(yolo=True, rules=(rule,))), "go")
     assert (tool.ran == []) is held
     assert (results(outcome)["c1"].display == (BriefBlock("Not allowed"),)) is held
+
+
+@pytest.mark.parametrize("decision", ["deny", "ask"])
+async def test_a_tool_learns_for_which_subjects_a_rule_may_hold_it_back(decision: Literal["deny", "ask"]) -> None:
+    found: dict[str, bool] = {}
+
+    async def look(arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
+        found.update({path: context.has_rule(path) for path in ("/w/private/a", "/w/open/a")})
+        return tool_ok("done")
+
+    rules = (Rule(decision, match="/w/private/*"), Rule("deny", tool="Other"), Rule("allow", tool="Look"))
+    model = FakeModel([[call("c1", "Look")], [TextPart("ok")]])
+    tool = FakeTool("Look", look, subject="/w/open/a")
+    await run(await conversation_with(model, [tool], policy=Policy(rules=rules)), "go")
+    assert found == {"/w/private/a": True, "/w/open/a": False}
 
 
 @pytest.mark.spec("R-190")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ from kimi.domain.events.event import (
     TurnBegin,
     TurnEnd,
 )
-from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SessionState, SystemPromptRecord, UsageRecord
 from kimi.domain.tools.tool import CANCELLED, ToolReturnValue, tool_ok
 from kimi.domain.turn import TokenUsage, TurnLimits, TurnStatus
 from tests.support.conversations import conversation_with, memory_files, run
@@ -407,3 +408,35 @@ async def test_step_blocked_by_slow_client_is_closed_on_cancel() -> None:
 
     assert outcome.events == [TurnBegin("hi"), StepBegin(1), StepInterrupted(), TurnEnd()]
     assert outcome.status == TurnStatus("cancelled")
+
+
+class SlowFiles:
+    """The files of a session whose state takes as long to store as `may_store` is not set."""
+
+    def __init__(self, files: SessionFiles) -> None:
+        self._files = files
+        self.may_store = threading.Event()
+        self.stored: list[int] = []
+        """The totals of tokens that were stored."""
+
+    def save_state(self, state: SessionState) -> None:
+        if state.usage is not None:
+            assert self.may_store.wait(10)
+            self.stored.append(state.usage.tokens.total)
+        self._files.save_state(state)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+async def test_turns_that_end_while_usage_is_stored_share_the_next_write() -> None:
+    answer: Script = [TextPart("ok"), ResponseEnd("m", TokenUsage(input_other=10), "end")]
+    files = SlowFiles(await memory_files())
+    conversation = await conversation_with(FakeModel([answer] * 4), files=cast("SessionFiles", files))
+    async with anyio.create_task_group() as tasks:
+        conversation.resources.hooks.set_task_group(tasks)
+        for _ in range(4):
+            await run(conversation, "hi")
+        files.may_store.set()
+    assert len(files.stored) == 2
+    assert files.stored[-1] == 40

@@ -44,6 +44,20 @@ def resident_kb(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
+async def test_commands_that_are_asked_for_at_the_same_moment_run_at_the_same_time(tmp_path: Path) -> None:
+    wait = 'touch "$1"; while [ $(ls | wc -l) -lt 6 ]; do sleep 0.01; done; echo met'
+    met: list[tuple[int, bytes]] = []
+
+    async def meet(name: str) -> None:
+        met.append(await run("/bin/sh", "-c", wait, "sh", name, cwd=str(tmp_path)))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(meet, str(number))
+    assert met == [(0, b"met\n")] * 6
+
+
 @pytest.mark.spec("R-171")
 async def test_two_hundred_commands_leave_no_handle_process_or_memory() -> None:
     await run("/bin/true")

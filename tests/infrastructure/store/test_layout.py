@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from kimi.application.codec.envelope import encode_event
@@ -340,3 +341,18 @@ async def test_adopted_session_is_opened_where_it_is_stored(tmp_path: Path) -> N
     assert new.directory is not None
     assert os.path.dirname(new.directory) == sessions_directory(str(tmp_path), "/srv/other")
     new.close()
+
+
+async def test_flushes_at_the_same_time_all_end_and_keep_no_descriptor(tmp_path: Path) -> None:
+    files = await store_at(tmp_path).create("one")
+    files.append_context([user_message("hi")])
+    files.append_event(encode_event(TurnBegin("hi")), 1.0)
+    await files.sync()
+    opened_before = len(os.listdir("/dev/fd"))
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(files.sync)
+        tasks.start_soon(anyio.sleep, 0)
+    assert len(os.listdir("/dev/fd")) == opened_before
+    files.close()
+    await files.sync()

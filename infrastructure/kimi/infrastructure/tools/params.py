@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -29,6 +31,7 @@ _DATA_KEYWORDS = frozenset({"default", "const", "enum", "examples"})
 """Keywords whose values are data, not schemas."""
 
 
+@cache
 def build_schema(params: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of `params` for the model: by alias, without titles, references inlined.
 
@@ -41,6 +44,14 @@ def build_schema(params: type[BaseModel]) -> dict[str, Any]:
     root = _inline_schema(raw, definitions, (), kept := dict[str, Any]())
     root.pop("description", None)
     return {**root, "$defs": kept} if kept else root
+
+
+def build_schemas(*modules: ModuleType) -> None:
+    """Build the schemas of the arguments that these modules define, so that no turn has to wait for them."""
+    for module in modules:
+        for value in list(vars(module).values()):
+            if isinstance(value, type) and issubclass(value, BaseModel) and value.__module__ == module.__name__:
+                build_schema(value)
 
 
 def parse_arguments(params: type[P], arguments: JsonObject) -> P | ToolReturnValue:

@@ -272,12 +272,16 @@ def warm_up(app: App) -> None:
     from kimi.infrastructure.tools.dialog import set_todo_list as todo
     from kimi.infrastructure.tools.dialog import subagents as agent
     from kimi.infrastructure.tools.files import read_file, str_replace_file, write_file
+    from kimi.infrastructure.tools.params import build_schemas
     from kimi.infrastructure.tools.search import glob, grep
-    from kimi.infrastructure.tools.shell import shell
+    from kimi.infrastructure.tools.shell import background_tasks, shell
+    from kimi.infrastructure.tools.web import fetch_url
     from kimi.infrastructure.workspace import processes
 
-    _ = (run_turn, agent, ask, glob, grep, plan, read_file, shell, str_replace_file, todo, write_file)
-    _ = (call_repair, kimi_json, lines, processes)
+    _ = (run_turn, shell, call_repair, kimi_json, lines, processes)
     model = app.settings().model
     import_adapter(model, app.http())
     app.http().warm(model.base_url if model else "")
+    build_schemas(
+        agent, ask, background_tasks, fetch_url, glob, grep, plan, read_file, str_replace_file, todo, write_file
+    )

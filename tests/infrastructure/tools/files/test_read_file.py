@@ -3,15 +3,21 @@
 import os
 import socket
 import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kimi.application.ports import FileStat
+from kimi.application.settings.settings import ShellSettings
 from kimi.infrastructure.tools.files.file_types import detect_file_type
 from kimi.infrastructure.tools.files.line_window import LineBreakNormalizer, LineWindow
-from tests.support.file_tools import Files, brief, call, text
+from kimi.infrastructure.tools.files.read_file import ReadFileTool
+from kimi.infrastructure.workspace.local import LocalWorkspace
+from tests.support.file_tools import CONTEXT, Files, brief, call, text
 
 pytestmark = pytest.mark.anyio
 
@@ -243,3 +249,56 @@ async def test_the_tail_is_the_end_of_the_whole(files: Files, count: int, lines:
     whole = text(await call(files.read, path="t.txt")).splitlines(keepends=True)
     tail = text(await call(files.read, path="t.txt", line_offset=-lines, n_lines=n_lines)).splitlines(keepends=True)
     assert tail == whole[-lines:][:n_lines]
+
+
+class CountingWorkspace(LocalWorkspace):
+    """Counts how often it looks at the disk."""
+
+    looks = 0
+
+    async def real_path(self, path: str) -> str:
+        self.looks += 1
+        return await super().real_path(path)
+
+    async def read_small(
+        self, path: str, may_read: Callable[[str], bool] | None = None
+    ) -> tuple[FileStat, bytes | None] | None:
+        self.looks += 1
+        return await super().read_small(path, may_read)
+
+
+@pytest.mark.parametrize("has_rule", [False, True])
+async def test_a_file_that_a_rule_may_hold_back_is_read_when_its_call_runs(files: Files, has_rule: bool) -> None:
+    path = files.put("a.txt", "before\n")
+
+    def names(subject: str) -> bool:
+        return has_rule and subject == str(path.resolve())
+
+    context = replace(CONTEXT, has_rule=names)
+    async with files.read.prepare({"path": "a.txt"}, context) as prepared:
+        path.write_text("after\n")
+        result = await prepared.run()
+    assert text(result) == ("     1\tafter\n" if has_rule else "     1\tbefore\n")
+
+
+async def test_an_ordinary_small_file_takes_one_look_at_the_disk(files: Files) -> None:
+    files.put("a.txt", "one\n")
+    workspace = CountingWorkspace(str(files.work_dir), ShellSettings(), frozenset(), {})
+    files.policy.workspace = workspace
+    tool = ReadFileTool(workspace, files.policy, files.record)
+    assert text(await call(tool, path="a.txt")) == "     1\tone\n"
+    workspace.looks = 0  # the first call has also resolved the roots
+    assert text(await call(tool, path="a.txt")) == "     1\tone\n"
+    assert workspace.looks == 1
+
+
+@given(st.text("aé€\n\r\ufffd", max_size=60), st.integers(1, 6), st.integers(1, 8), st.integers(1, 9))
+def test_pieces_of_a_text_make_the_window_that_the_whole_makes(content: str, first: int, count: int, size: int) -> None:
+    raw = content.encode()
+    whole, pieces = LineWindow(first, count), LineWindow(first, count)
+    whole.feed(raw)
+    for at in range(0, len(raw), size):
+        pieces.feed(raw[at : at + size])
+    whole.close()
+    pieces.close()
+    assert whole == pieces
