@@ -16,7 +16,7 @@ from kimi.domain.content.stream import PartMerger
 from kimi.infrastructure.http.sse import SseParser
 from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChatChunkReader
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.wire.event_encoder import WireEventEncoder
+from kimi.interfaces.rpc.wire_events import WireEventEncoder
 from tests.support.providers.provider_server import chunk, dumps
 
 T = TypeVar("T")

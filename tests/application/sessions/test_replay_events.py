@@ -16,7 +16,7 @@ from kimi.domain.content.parts import TextPart
 from kimi.domain.events import event as ev
 from kimi.domain.events import request as rq
 from kimi.domain.tools.tool import UnknownBlock, tool_ok
-from tests.interfaces.wire.test_event_encoder import GOLDEN, REQUESTS
+from tests.interfaces.rpc.test_wire_events import GOLDEN, REQUESTS
 from tests.support.conversations import memory_files
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from kimi.domain.client import Client
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.auth import build_auth_methods, explain_missing_model, is_model_usable
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities, parse_client_capabilities
-from kimi.interfaces.acp.sessions.session_location import ReloadingSettings
 from kimi.interfaces.acp.transport.errors import RpcError, auth_required, invalid_params
+from kimi.interfaces.bootstrap.opening import ReloadingSettings
 from kimi.interfaces.rpc.messages import INVALID_REQUEST
 from kimi.interfaces.version import __version__
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from anyio import to_thread
 
@@ -15,7 +16,7 @@ from kimi.application.conversation.background_tasks import stop_tasks_on_exit, w
 from kimi.application.conversation.conversation import Conversation, build_subagent_conversation
 from kimi.application.conversation.session import ConversationSession
 from kimi.application.hooks.session_hooks import session_hooks_lifespan
-from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles, Workspace
+from kimi.application.ports import ChatModel, SessionFiles, SessionStore, SubagentFiles, Workspace
 from kimi.application.sessions.negotiate_initialize import (
     ExternalToolOffer,
     InitializeOutcome,
@@ -27,7 +28,9 @@ from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.store import build_store
 from kimi.interfaces.bootstrap.tools import find_plugin_directory
+from kimi.interfaces.process.log import hide_secrets
 
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
@@ -35,6 +38,13 @@ if TYPE_CHECKING:
     from kimi.domain.agents.subagent import SubagentIdentity
     from kimi.domain.client import Client
     from kimi.domain.tools.plugin import InstalledPlugins
+
+
+LOCK_WAIT_S: Final = 1.0
+"""How long a session that another process holds is waited for: a user looks at a client that shows nothing yet."""
+
+LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
+_FileStamps: TypeAlias = tuple[tuple[str, int, int] | None, ...]
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -285,3 +295,80 @@ def warm_up(app: App) -> None:
     build_schemas(
         agent, ask, background_tasks, fetch_url, glob, grep, plan, read_file, str_replace_file, todo, write_file
     )
+
+
+# --- several sessions in one process -------------------------------------------------------------------------------
+
+
+class ReloadingSettings:
+    """The settings of the process; loads them again when one of their files has changed (A-30)."""
+
+    def __init__(self, flags: Flags, environ: Mapping[str, str], initial: Settings, load: LoadSettings) -> None:
+        self._flags = flags
+        self._environ = environ
+        self._load = load
+        self._settings = initial
+        share = initial.share_dir
+        named = [flags.config_file] if flags.config_file else [os.path.join(share, "config.toml")]
+        self._files = [*named, os.path.join(share, "mcp.json"), *flags.mcp_config_files]
+        # None until the first `get`: stamps taken now would miss a change since the settings were loaded.
+        self._file_stamps: _FileStamps | None = None
+
+    def get(self) -> Settings:
+        """Return the current settings. Raises ConfigError or UsageError if the files cannot be used."""
+        seen = self._read_stamps()
+        if seen != self._file_stamps:
+            if (found := self._load(self._flags, self._environ)) != self._settings:
+                self._settings = found
+                hide_secrets(found.secret_values)
+            self._file_stamps = seen
+        return self._settings
+
+    def _read_stamps(self) -> _FileStamps:
+        return tuple(_read_stamp(path) for path in self._files)
+
+
+def _read_stamp(path: str) -> tuple[str, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return path, found.st_mtime_ns, found.st_size
+
+
+def derive_app(shared: App, settings: Callable[[], Settings], stored_work_dir: str | None) -> App:
+    """Return the app of one session, whose settings may change.
+
+    It shares what does not depend on them: the HTTP client for providers, the agent, the search program.
+    """
+    return App(
+        settings=providers.Callable(settings),
+        environ=_delegate_to(shared.environ),
+        now=_delegate_to(shared.now),
+        new_id=_delegate_to(shared.new_id),
+        http=_delegate_to(shared.http),
+        instruments=_delegate_to(shared.instruments),
+        ripgrep=_delegate_to(shared.ripgrep),
+        extra_tools=_delegate_to(shared.extra_tools),
+        agent=_delegate_to(shared.agent),
+        store=providers.Singleton(_build_store, settings, stored_work_dir),
+    )
+
+
+def _build_store(settings: Callable[[], Settings], stored_work_dir: str | None) -> SessionStore:
+    found = settings()
+    if stored_work_dir is not None:
+        found = found.model_copy(update={"work_dir": stored_work_dir})
+    return build_store(found, LOCK_WAIT_S)
+
+
+def _delegate_to(provider: Callable[[], Any]) -> Any:
+    """Return a provider that returns what `provider` returns.
+
+    The shared provider itself would keep every container that it was passed to for ever.
+    """
+
+    def give() -> Any:
+        return provider()
+
+    return providers.Callable(give)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,8 +17,6 @@ from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, In
 from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
-from kimi.domain.hook import HOOK_EVENTS, Hook, count_hooks_by_event
-from kimi.domain.turn import TurnStatus
 from kimi.interfaces.rpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -28,15 +26,18 @@ from kimi.interfaces.rpc.messages import (
     encode_error,
     encode_result,
 )
-from kimi.interfaces.version import __version__
-from kimi.interfaces.wire.event_encoder import STRICT_VERSION
-from kimi.interfaces.wire.output import WireOutput, encode_failure
-from kimi.interfaces.wire.params import decode_initialize_params, decode_plan_mode_params, decode_prompt_params
+from kimi.interfaces.rpc.wire_calls import (
+    build_initialize_result,
+    build_prompt_result,
+    decode_initialize_params,
+    decode_plan_mode_params,
+    decode_prompt_params,
+    describe_failure,
+)
+from kimi.interfaces.rpc.wire_events import STRICT_VERSION
+from kimi.interfaces.wire.output import WireOutput
 
 logger = logging.getLogger(__name__)
-
-PROTOCOL_VERSION: Final = "1.10"
-SERVER_NAME: Final = "Kimi Code CLI"
 
 Negotiate = Callable[[Client, Sequence[ExternalToolOffer]], InitializeOutcome]
 """The use-case `negotiate_initialize` with its ports bound."""
@@ -95,7 +96,7 @@ class WireMethods:
             message = f"Invalid parameters for method `{name}`"
             self._output.send(encode_error(call_id, INVALID_PARAMS, message))
         except Exception as error:
-            self._output.send(encode_failure(call_id, error))
+            self._output.send(encode_error(call_id, *describe_failure(error)))
 
     def cancel_running(self) -> bool:
         """Cancel the running turn or replay; return False if there is none."""
@@ -145,7 +146,7 @@ class WireMethods:
         try:
             message = encode_result(call_id, build_prompt_result(await run_turn(self._conversation, turn, user_input)))
         except Exception as error:
-            message = encode_failure(call_id, error)
+            message = encode_error(call_id, *describe_failure(error))
         self._output.send_answer(call_id, message)
         await self._conversation.files.sync()  # after the answer: only a power failure needs it, and it takes time
 
@@ -187,7 +188,7 @@ class WireMethods:
             raise StateError(BUSY)
 
     async def _run_replay(self, call_id: RpcId, scope: anyio.CancelScope) -> None:
-        from kimi.interfaces.wire.send_replay import ReplayProgress, send_replay  # start-up time
+        from kimi.interfaces.rpc.wire_replay import ReplayProgress, send_replay  # start-up time
 
         progress, output = ReplayProgress(), self._output
         try:
@@ -199,25 +200,3 @@ class WireMethods:
             message = encode_error(call_id, INTERNAL_ERROR, "Replay failed")
         self._replay_scope = None
         output.send_answer(call_id, message)
-
-
-def build_prompt_result(status: TurnStatus) -> dict[str, Any]:
-    """Return the result of `prompt`; `steps` is present only if the limit was reached."""
-    result: dict[str, Any] = {"status": status.status}
-    if status.steps is not None:
-        result["steps"] = status.steps
-    return result
-
-
-def build_initialize_result(outcome: InitializeOutcome, hooks: Sequence[Hook]) -> dict[str, Any]:
-    """Return the result of `initialize`: without nulls and members that old clients do not expect."""
-    result: dict[str, Any] = {
-        "protocol_version": PROTOCOL_VERSION,
-        "server": {"name": SERVER_NAME, "version": __version__},
-        "slash_commands": list(outcome.commands),
-    }
-    if outcome.accepted or outcome.rejected:
-        result["external_tools"] = {"accepted": outcome.accepted, "rejected": outcome.rejected}
-    result["hooks"] = {"supported_events": HOOK_EVENTS, "configured": count_hooks_by_event(hooks)}
-    result["capabilities"] = {"supports_question": True}
-    return result

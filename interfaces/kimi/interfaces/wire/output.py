@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import Final
 
 import anyio
 
 from kimi.application.conversation.event_channel import Delivery
-from kimi.domain.errors import AuthExpired, CapabilityMissing, ChatProviderError, ModelNotSet, StateError
 from kimi.interfaces.rpc.framing import frame_message
-from kimi.interfaces.rpc.messages import INTERNAL_ERROR, RpcId, encode_error
+from kimi.interfaces.rpc.messages import RpcId
 from kimi.interfaces.rpc.outbox import Outbox
-from kimi.interfaces.wire.event_encoder import WireEventEncoder
-
-logger = logging.getLogger(__name__)
-
-_ERROR_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (StateError, -32000),
-    (ModelNotSet, -32001),
-    (CapabilityMissing, -32002),
-    (AuthExpired, -32004),
-    (ChatProviderError, -32003),
-)
-"""Error classes and their wire codes; the first match counts, any other error is -32603."""
+from kimi.interfaces.rpc.wire_events import WireEventEncoder
 
 
 class WireOutput:
@@ -70,12 +56,3 @@ class WireOutput:
         """Wait until the answer to every call in flight is queued."""
         while self._in_flight:
             await self._answered.wait()
-
-
-def encode_failure(call_id: RpcId, error: Exception) -> bytes:
-    """Return the error response for an error that a method raised."""
-    for kind, code in _ERROR_CODES:
-        if isinstance(error, kind):
-            return encode_error(call_id, code, str(error))
-    logger.error("a method failed", exc_info=error)
-    return encode_error(call_id, INTERNAL_ERROR, f"{type(error).__name__}: {error}")

@@ -69,7 +69,7 @@ async def _import_ahead(app: App, conversation: Conversation, server: WireServer
 
 def _warm_up(app: App) -> None:
     from kimi.application.control import resolve_request
-    from kimi.interfaces.wire import answers
+    from kimi.interfaces.rpc import wire_answers
 
     warm_up(app)
-    _ = (resolve_request, answers)
+    _ = (resolve_request, wire_answers)

@@ -97,7 +97,7 @@ class WireServer:
         request = self._conversation.events.pending_requests.find(reply.id) if isinstance(reply.id, str) else None
         if request is not None:
             from kimi.application.control.resolve_request import resolve_request  # start-up time
-            from kimi.interfaces.wire.answers import decode_answer  # start-up time
+            from kimi.interfaces.rpc.wire_answers import decode_answer  # start-up time
 
             resolve_request(self._conversation, request.id, decode_answer(request, reply))
         elif not reply.has_result and reply.error is None:

@@ -15,7 +15,7 @@ from kimi.domain.events import request as rq
 from kimi.domain.tools import tool as tl
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.turn import TokenUsage
-from kimi.interfaces.wire.event_encoder import NestedTurnTracker, WireEventEncoder, encode_delivery
+from kimi.interfaces.rpc.wire_events import NestedTurnTracker, WireEventEncoder, encode_delivery
 
 RESULT = tl.ToolReturnValue(
     False,

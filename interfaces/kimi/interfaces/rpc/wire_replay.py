@@ -12,7 +12,7 @@ from kimi.application.sessions.replay_events import replay
 from kimi.interfaces.rpc.framing import frame_message
 from kimi.interfaces.rpc.messages import encode_notification, encode_request
 from kimi.interfaces.rpc.outbox import Outbox
-from kimi.interfaces.wire.event_encoder import STRICT_EVENT_NAMES, NestedTurnTracker
+from kimi.interfaces.rpc.wire_events import STRICT_EVENT_NAMES, NestedTurnTracker
 
 BATCH_SIZE: Final = 256
 """How many events are read before other tasks may run and a cancel takes effect."""

@@ -21,7 +21,7 @@ from kimi.domain.events.request import (
 )
 from kimi.domain.tools.tool import tool_error
 from kimi.interfaces.rpc.messages import RpcReply, parse_message
-from kimi.interfaces.wire.answers import decode_answer
+from kimi.interfaces.rpc.wire_answers import decode_answer
 
 FAILED = tool_error("no window", "External tool error")
 INVALID = tool_error("Invalid tool result payload from client.", "Invalid tool result")

@@ -1,17 +1,39 @@
-"""Decode the parameters of the wire's methods (wire spec 3). All functions raise ValueError for a wrong shape."""
+"""The calls of the wire's methods: their parameters decoded, their results and failures encoded (wire spec 3).
+
+The functions that decode raise ValueError for a wrong shape.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from kimi.application.codec.payloads import decode_user_input, read_member, read_optional_text, require_object
-from kimi.application.sessions.negotiate_initialize import ExternalToolOffer
+from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, InitializeOutcome
 from kimi.domain.client import Client, parse_version
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput
-from kimi.domain.hook import HookSubscription
+from kimi.domain.errors import AuthExpired, CapabilityMissing, ChatProviderError, ModelNotSet, StateError
+from kimi.domain.hook import HOOK_EVENTS, Hook, HookSubscription, count_hooks_by_event
+from kimi.domain.turn import TurnStatus
+from kimi.interfaces.rpc.messages import INTERNAL_ERROR
+from kimi.interfaces.version import __version__
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_VERSION: Final = "1.10"
+SERVER_NAME: Final = "Kimi Code CLI"
+
+_ERROR_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (StateError, -32000),
+    (ModelNotSet, -32001),
+    (CapabilityMissing, -32002),
+    (AuthExpired, -32004),
+    (ChatProviderError, -32003),
+)
+"""Error classes and their wire codes; the first match counts, any other error is -32603."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +136,34 @@ def _get_optional_list(source: JsonObject, key: str) -> list[object] | None:
     if not isinstance(value, list):
         raise ValueError(f"`{key}` must be a list")
     return cast("list[object]", value)
+
+
+def build_prompt_result(status: TurnStatus) -> dict[str, Any]:
+    """Return the result of `prompt`; `steps` is present only if the limit was reached."""
+    result: dict[str, Any] = {"status": status.status}
+    if status.steps is not None:
+        result["steps"] = status.steps
+    return result
+
+
+def build_initialize_result(outcome: InitializeOutcome, hooks: Sequence[Hook]) -> dict[str, Any]:
+    """Return the result of `initialize`: without nulls and members that old clients do not expect."""
+    result: dict[str, Any] = {
+        "protocol_version": PROTOCOL_VERSION,
+        "server": {"name": SERVER_NAME, "version": __version__},
+        "slash_commands": list(outcome.commands),
+    }
+    if outcome.accepted or outcome.rejected:
+        result["external_tools"] = {"accepted": outcome.accepted, "rejected": outcome.rejected}
+    result["hooks"] = {"supported_events": HOOK_EVENTS, "configured": count_hooks_by_event(hooks)}
+    result["capabilities"] = {"supports_question": True}
+    return result
+
+
+def describe_failure(error: Exception) -> tuple[int, str]:
+    """Return the code and message of the error response for an error that a method raised."""
+    for kind, code in _ERROR_CODES:
+        if isinstance(error, kind):
+            return code, str(error)
+    logger.error("a method failed", exc_info=error)
+    return INTERNAL_ERROR, f"{type(error).__name__}: {error}"
