@@ -32,12 +32,16 @@ class ReplayedEvent(NamedTuple):
 
 
 def replay(files: SessionFiles) -> Iterator[ReplayedEvent]:
-    """Yield all recorded events, read lazily; events that cannot be decoded are left out.
+    """Return all events that are recorded at this call, read lazily; events that cannot be decoded are left out.
 
     Nothing is executed, and requests do not wait for an answer. Events in the form that this program writes are
     yielded as they are; all others are decoded and encoded again.
     """
-    for envelope in files.events():
+    return _normalise_events(files.events())
+
+
+def _normalise_events(envelopes: Iterator[bytes]) -> Iterator[ReplayedEvent]:
+    for envelope in envelopes:
         name = _match_event_type(envelope)
         if name is not None:
             yield ReplayedEvent(name, envelope)

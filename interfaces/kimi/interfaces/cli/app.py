@@ -39,7 +39,6 @@ _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--a
 _NOT_PROVIDED: Mapping[str, str] = {
     "term": "'kimi term' is not provided; run 'kimi' for the shell, or give 'kimi acp' to a terminal client "
     "of the Agent Client Protocol (docs/acp.md, In a terminal).",
-    "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
     "vis": "'kimi vis' is not provided; 'kimi export --html' writes a session into one page for any browser.",
     "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
     "__web-worker": "'kimi __web-worker' is not provided.",
@@ -223,14 +222,14 @@ def root(
     ] = None,
 ) -> int | None:
     command = context.invoked_subcommand
-    if command not in (None, "acp", "doctor"):
+    if command not in (None, "acp", "doctor", "web"):
         return None
     if acp_setup and not acp:
         raise UsageError("Only 'kimi acp' and '--acp' have a setup; use 'kimi setup'", "--setup")
     used_options = {
         "--print": print_mode,
         "--acp": acp or command == "acp",
-        "--wire": wire,
+        "--wire": wire or command == "web",
         "--quiet": quiet,
         "--agent": agent is not None,
         "--agent-file": agent_file is not None,
@@ -332,6 +331,17 @@ def sessions(context: typer.Context) -> int:
     from kimi.interfaces.cli.sessions import run_sessions  # start-up time: not with each start of a driver
 
     return run_sessions(context.args, _make_absolute(context.find_root().params.get("work_dir")) or os.getcwd())
+
+
+@app.command(
+    help="Serve a page for browsers, and the wire protocol over WebSocket.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def web(context: typer.Context) -> int:
+    from kimi.interfaces.cli.web import run_web_command  # start-up time: not with each start of a driver
+
+    return run_web_command(context.args, context.meta[_FLAGS_KEY])
 
 
 def _run_setup(context: typer.Context) -> int:

@@ -6,9 +6,9 @@ The functions that decode raise ValueError for a wrong shape.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from kimi.application.codec.payloads import decode_user_input, read_member, read_optional_text, require_object
 from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, InitializeOutcome
@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 PROTOCOL_VERSION: Final = "1.10"
 SERVER_NAME: Final = "Kimi Code CLI"
+
+Negotiate: TypeAlias = Callable[[Client, Sequence[ExternalToolOffer]], InitializeOutcome]
+"""The use-case `negotiate_initialize` with its ports bound."""
 
 _ERROR_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (StateError, -32000),

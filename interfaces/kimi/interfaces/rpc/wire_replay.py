@@ -9,6 +9,7 @@ import anyio.lowlevel
 
 from kimi.application.ports import SessionFiles
 from kimi.application.sessions.replay_events import replay
+from kimi.domain.events.request import Request
 from kimi.interfaces.rpc.framing import frame_message
 from kimi.interfaces.rpc.messages import encode_notification, encode_request
 from kimi.interfaces.rpc.outbox import Outbox
@@ -25,6 +26,14 @@ class ReplayProgress:
     events: int = 0
     requests: int = 0
 
+    def encode_next(self, envelope: bytes, request: Request | None) -> bytes:
+        """Count a stored event, and return the message for it."""
+        if request is None:
+            self.events += 1
+            return encode_notification(b"event", envelope)
+        self.requests += 1
+        return encode_request(b"request", request.id, envelope)
+
     def build_result(self, *, finished: bool) -> dict[str, Any]:
         """Return the result of the `replay` method."""
         status = "finished" if finished else "cancelled"
@@ -40,9 +49,4 @@ async def send_replay(files: SessionFiles, outbox: Outbox, progress: ReplayProgr
         if (nested.is_nested_boundary(name) or name not in STRICT_EVENT_NAMES) and strict:
             continue
         await outbox.wait_for_capacity()  # for each: a single event may hold megabytes
-        if request is None:
-            progress.events += 1
-            outbox.put(frame_message(encode_notification(b"event", envelope)))
-        else:
-            progress.requests += 1
-            outbox.put(frame_message(encode_request(b"request", request.id, envelope)))
+        outbox.put(frame_message(progress.encode_next(envelope, request)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,6 @@ from anyio.abc import TaskGroup
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
 from kimi.application.conversation.running_turn import BUSY, IDLE, RunningTurn
-from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, InitializeOutcome
-from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
 from kimi.interfaces.rpc.messages import (
@@ -27,6 +25,7 @@ from kimi.interfaces.rpc.messages import (
     encode_result,
 )
 from kimi.interfaces.rpc.wire_calls import (
+    Negotiate,
     build_initialize_result,
     build_prompt_result,
     decode_initialize_params,
@@ -38,9 +37,6 @@ from kimi.interfaces.rpc.wire_events import STRICT_VERSION
 from kimi.interfaces.wire.output import WireOutput
 
 logger = logging.getLogger(__name__)
-
-Negotiate = Callable[[Client, Sequence[ExternalToolOffer]], InitializeOutcome]
-"""The use-case `negotiate_initialize` with its ports bound."""
 
 
 class WireMethods:

@@ -21,7 +21,8 @@ from kimi.interfaces.rpc.messages import (
     parse_message,
 )
 from kimi.interfaces.rpc.outbox import Outbox
-from kimi.interfaces.wire.methods import Negotiate, WireMethods
+from kimi.interfaces.rpc.wire_calls import Negotiate
+from kimi.interfaces.wire.methods import WireMethods
 from kimi.interfaces.wire.output import WireOutput
 
 logger = logging.getLogger(__name__)

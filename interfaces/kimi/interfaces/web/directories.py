@@ -1,0 +1,74 @@
+"""The directories that may be opened: roots with what is below them, and those that have sessions (wire spec 13.6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from kimi.domain.permissions.path_rules import is_within
+
+MAX_LISTED: Final = 1000
+"""How many directories a listing names at most."""
+
+
+class ForbiddenDirectory(Exception):
+    """The directory is none that may be opened; the message is a sentence for the user."""
+
+
+class AllowedDirectories:
+    """Says which directories sessions may work in.
+
+    With `list_known`, which returns the directories of all stored sessions, those may be opened too, but nothing below
+    them. Every path is resolved through its links first. All methods block.
+    """
+
+    def __init__(self, roots: Sequence[str], list_known: Callable[[], Iterable[str]] | None = None) -> None:
+        self.roots = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
+        self._list_known = list_known
+
+    def resolve(self, path: str) -> str:
+        """Return the real path of a directory that may be opened. Raises ForbiddenDirectory."""
+        found = None if "\0" in path or not os.path.isabs(path) else os.path.realpath(path)
+        if found is None or not self._is_allowed(found):
+            raise ForbiddenDirectory(
+                "This directory may not be opened here; start 'kimi web' in it, or with --directory and its path."
+            )
+        if not os.path.isdir(found):
+            raise ForbiddenDirectory("There is no such directory.")
+        return found
+
+    def allows_session_of(self, work_dir: str) -> bool:
+        """Whether the sessions of this work directory may be opened and listed."""
+        return self._list_known is not None or self._is_below_root(os.path.realpath(work_dir))
+
+    def list_below(self, path: str) -> tuple[str, str | None, list[str]]:
+        """Return the real path, its parent if that may be opened, and the names of its directories.
+
+        Hidden ones are left out, and links that lead to where nothing may be opened. Raises ForbiddenDirectory.
+        """
+        found = self.resolve(path)
+        names: list[str] = []
+        try:
+            with os.scandir(found) as entries:
+                for entry in entries:
+                    if len(names) < MAX_LISTED and not entry.name.startswith(".") and self._is_offered(entry):
+                        names.append(entry.name)
+        except OSError:
+            raise ForbiddenDirectory("This directory cannot be read.") from None
+        parent = os.path.dirname(found)
+        return found, parent if parent != found and self._is_allowed(parent) else None, sorted(names)
+
+    def _is_offered(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            return entry.is_dir() and (not entry.is_symlink() or self._is_allowed(os.path.realpath(entry.path)))
+        except OSError:
+            return False
+
+    def _is_allowed(self, path: str) -> bool:
+        if self._is_below_root(path):
+            return True
+        return self._list_known is not None and any(os.path.realpath(one) == path for one in self._list_known())
+
+    def _is_below_root(self, path: str) -> bool:
+        return is_within(path, list(self.roots))

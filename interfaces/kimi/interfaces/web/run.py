@@ -1,0 +1,143 @@
+"""`kimi web`: serve the page and the wire protocol over WebSocket until a signal comes (wire spec 13)."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import anyio.to_thread
+
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
+from kimi.domain.errors import UsageError
+from kimi.interfaces.bootstrap.containers import App
+from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import warm_up
+from kimi.interfaces.bootstrap.store import build_session_catalog
+from kimi.interfaces.process import startup_tuning
+from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
+from kimi.interfaces.process.log import hide_secrets
+from kimi.interfaces.process.streams import Streams
+from kimi.interfaces.web.access import AccessRules, is_loopback, make_token, normalise_names
+from kimi.interfaces.web.directories import AllowedDirectories
+from kimi.interfaces.web.server import WebServer
+
+DEFAULT_PORT: Final = 5494
+PORTS_TO_TRY: Final = 10
+"""How many ports are tried, from the default one on, when none is named."""
+
+_EXIT_RULES: Final = ExitRules(
+    timeout_s=4.5,
+    kill_reserve_s=1.5,
+    close_timeout_s=2.0,  # the other sessions continue while one closes
+    immediate_signals=frozenset(signal.Signals),
+    ends_by_signal=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """The options of `kimi web`; a port of None is the first free one from the default one on, 0 any free one."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    opens_browser: bool = True
+    directories: Sequence[str] = ()
+    allowed_hosts: Sequence[str] = ()
+
+
+def run_web(options: WebOptions, flags: Flags, settings: Settings, streams: Streams) -> int:
+    """Serve until a signal comes; return the exit status, 0. Raises UsageError when the address cannot be used."""
+    listening = bind(options)
+    rules = AccessRules(make_token(), options.host, normalise_names(options.allowed_hosts))
+    rules.port = listening.getsockname()[1]
+    hide_secrets([rules.token])
+    process = DriverProcess(streams, _EXIT_RULES)
+    app = App(settings=providers.Object(settings))
+    server = WebServer(flags, app, rules, allow_directories(options, settings), time_left=process.time_left)
+    return process.run(partial(_serve, server, app, process, listening, options, rules))
+
+
+async def _serve(
+    server: WebServer,
+    app: App,
+    process: DriverProcess,
+    listening: socket.socket,
+    options: WebOptions,
+    rules: AccessRules,
+) -> int:
+    async with process.watch(server.stop) as tasks:
+        tasks.start_soon(server.serve, listening)
+        await server.ready.wait()
+        address = format_address(options.host, rules)
+        process.streams.write_error(format_greeting(address, options.host))
+        if options.opens_browser:
+            await anyio.to_thread.run_sync(open_browser, address, abandon_on_cancel=True)
+        startup_tuning.end()
+        await anyio.to_thread.run_sync(warm_up, app, abandon_on_cancel=True)
+        await server.ended.wait()
+    return 0
+
+
+def bind(options: WebOptions) -> socket.socket:
+    """Return a listening socket. Raises UsageError when the address cannot be used."""
+    ports = range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TO_TRY) if options.port is None else [options.port]
+    reason = ""
+    for port in ports:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                options.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            found = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise UsageError(f"'{options.host}' is no address of this machine: {error.strerror}", "--host") from None
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(address)
+            found.listen(128)
+        except OSError as error:
+            found.close()
+            reason = error.strerror or ""
+            continue
+        return found
+    named = options.port if options.port is not None else f"{ports[0]} to {ports[-1]}"
+    raise UsageError(f"Port {named} of {options.host} cannot be used: {reason}. Name another one", "--port")
+
+
+def allow_directories(options: WebOptions, settings: Settings) -> AllowedDirectories:
+    """Return which directories may be opened: those that are named, else the work directory and all with sessions."""
+    if options.directories:
+        return AllowedDirectories(options.directories)
+    catalog = build_session_catalog(settings.share_dir)
+    return AllowedDirectories([settings.work_dir], lambda: {one.work_dir for one in catalog.list_sessions()})
+
+
+def format_address(host: str, rules: AccessRules) -> str:
+    """Return the link that logs in."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{rules.port}/?token={rules.token}"
+
+
+def format_greeting(address: str, host: str) -> str:
+    """Return what is written to the terminal."""
+    lines = [f"kimi web: {address}", "Whoever has this link works as you on this machine. Ctrl-C ends it."]
+    if not is_loopback(host):
+        lines.append(
+            f"Listening on {host}: without TLS, everybody on the way can read the token and take over; "
+            "put a proxy with TLS in front, or use an ssh tunnel or a private network."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def open_browser(address: str) -> None:
+    """Open the link in the browser of the user, where there is one."""
+    import webbrowser
+
+    try:
+        webbrowser.open(address)
+    except Exception:  # the link is printed, too
+        return

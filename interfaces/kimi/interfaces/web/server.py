@@ -1,0 +1,236 @@
+"""The HTTP server: who is let in, which address leads where, and the end of it all (wire spec 13)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
+
+import anyio
+import anyio.to_thread
+from aiohttp import WSCloseCode, web
+from aiohttp.web_protocol import RequestHandler
+
+from kimi.application.settings.flags import Flags
+from kimi.interfaces.bootstrap.containers import App
+from kimi.interfaces.bootstrap.opening import ReloadingSettings, load_settings
+from kimi.interfaces.bootstrap.store import build_session_catalog
+from kimi.interfaces.web.access import SECURITY_HEADERS, AccessRules
+from kimi.interfaces.web.directories import AllowedDirectories
+from kimi.interfaces.web.endpoints import Endpoints
+from kimi.interfaces.web.hosted_sessions import IDLE_TIMEOUT_S, AdaptSession, HostedSessions
+from kimi.interfaces.web.page_files import PageFiles
+from kimi.interfaces.web.refusal import Refusal, explain
+from kimi.interfaces.web.socket import ClientSocket
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS: Final = 256
+MAX_SOCKETS: Final = 64
+FIRST_REQUEST_TIMEOUT_S: Final = 15.0
+"""How long a connection may take until its first request is there, in seconds."""
+
+MAX_BODY_BYTES: Final = 1024 * 1024
+WIND_DOWN_TIMEOUT_S: Final = 1.5
+"""How long cancelled turns may take to tell their clients, in seconds."""
+
+_LOGIN_PAGE: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>kimi</title>'
+    "<p>Open the link that <code>kimi web</code> has printed: it holds the token.</p></html>"
+)
+_SAFE_METHODS: Final = ("GET", "HEAD")
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class WebServer:
+    """Serves the page, the JSON endpoints and the WebSockets on one listening socket. Serves once."""
+
+    def __init__(
+        self,
+        flags: Flags,
+        app: App,
+        access: AccessRules,
+        directories: AllowedDirectories,
+        *,
+        time_left: Callable[[], float],
+        adapt: AdaptSession = lambda container: None,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+    ) -> None:
+        self._flags = flags
+        self._app = app
+        self._access = access
+        self._directories = directories
+        self._time_left = time_left
+        self._adapt = adapt
+        self._idle_timeout_s = idle_timeout_s
+        self._page = PageFiles()
+        self._stopping = anyio.Event()
+        self._sockets: set[ClientSocket] = set()
+        self._silent: dict[RequestHandler, asyncio.TimerHandle] = {}
+        """The connections that have sent no request yet, each with what will close it."""
+        self.ready = anyio.Event()
+        self.ended = anyio.Event()
+
+    def stop(self) -> None:
+        """End the service. Idempotent."""
+        self._stopping.set()
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve until `stop`, then end the turns, tell the clients and close the sessions."""
+        app = self._app
+        settings = ReloadingSettings(self._flags, app.environ(), app.settings(), load_settings)
+        catalog = build_session_catalog(app.settings().share_dir)
+        async with anyio.create_task_group() as tasks:
+            sessions = HostedSessions(
+                app, settings, catalog, self._directories, tasks,
+                time_left=self._time_left, adapt=self._adapt, idle_timeout_s=self._idle_timeout_s,
+            )  # fmt: skip
+            tasks.start_soon(sessions.close_idle)
+            runner = web.AppRunner(
+                self._build_application(sessions, Endpoints(sessions, settings, catalog)),
+                handle_signals=False,
+                access_log=None,
+                shutdown_timeout=0.2,
+            )
+            await runner.setup()
+            accept = cast("web.Server", runner.server)
+            listener = await asyncio.get_running_loop().create_server(lambda: self._accept(accept), sock=listening)
+            self.ready.set()
+            try:
+                await self._stopping.wait()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    listener.close()
+                    await self._wind_down(sessions)
+                    await runner.cleanup()
+            tasks.cancel_scope.cancel()
+        await app.http().close()
+        self.ended.set()
+
+    async def _wind_down(self, sessions: HostedSessions) -> None:
+        sessions.stop()
+        with anyio.move_on_after(WIND_DOWN_TIMEOUT_S):
+            await sessions.wait_for_turns()
+        for one in list(self._sockets):
+            one.close(int(WSCloseCode.GOING_AWAY))
+        with anyio.move_on_after(max(0.0, self._time_left())):
+            await sessions.close_all()
+
+    # --- connections ----------------------------------------------------------------------------------------------
+
+    def _accept(self, server: web.Server) -> asyncio.Protocol:
+        if len(server.connections) >= MAX_CONNECTIONS:
+            return _RefusedConnection()
+        handler = server()
+        loop = asyncio.get_running_loop()
+        self._silent[handler] = loop.call_later(FIRST_REQUEST_TIMEOUT_S, self._drop, handler)
+        return handler
+
+    def _drop(self, handler: RequestHandler) -> None:
+        self._silent.pop(handler, None)
+        handler.force_close()
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def _build_application(self, sessions: HostedSessions, endpoints: Endpoints) -> web.Application:
+        application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
+        application.on_response_prepare.append(_add_headers)
+
+        async def open_socket(request: web.Request) -> web.StreamResponse:
+            if len(self._sockets) >= MAX_SOCKETS or self._stopping.is_set():
+                raise Refusal("too_many", "Too many clients are connected; close one and try again.")
+            client = ClientSocket(request)
+            self._sockets.add(client)
+            try:
+                return await client.serve(sessions, request.match_info["id"])
+            finally:
+                self._sockets.discard(client)
+
+        application.router.add_get("/", self._send_page)
+        application.router.add_get("/page/{name:.+}", self._send_page)
+        application.router.add_get("/api/sessions/{id}/wire", open_socket)
+        endpoints.add_routes(application.router)
+        return application
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Let in who may come in; answer every failure in one form."""
+        timer = self._silent.pop(request.protocol, None)
+        if timer is not None:
+            timer.cancel()
+        try:
+            if not self._access.allows_host(request.headers.get("Host")):
+                raise Refusal("forbidden", "The server is not known by this name; see --allowed-host of 'kimi web'.")
+            if request.path == "/" and "token" in request.query:
+                return self._log_in(request)
+            self._check_access(request)
+            return await handler(request)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            return Refusal(
+                "unknown" if error.status == 404 else "invalid", f"{error.reason}.", error.status
+            ).build_response()
+        except Exception as error:
+            refusal = explain(error)
+            if refusal.code == "unauthorized" and not request.path.startswith("/api/"):
+                page = web.Response(text=_LOGIN_PAGE, content_type="text/html", status=refusal.status)
+                page.force_close()
+                return page
+            return refusal.build_response()
+
+    def _check_access(self, request: web.Request) -> None:
+        credential = self._access.find_credential(request)
+        if credential is None:
+            if self._access.is_guessed_at:
+                raise Refusal("unauthorized", "Too many wrong tokens have come; wait a minute.", 429)
+            raise Refusal("unauthorized", "The token is missing or wrong; 'kimi web' has printed a link with it.")
+        if not request.path.startswith("/api/"):
+            return
+        changes = request.method not in _SAFE_METHODS or request.path.endswith("/wire")
+        if not self._access.allows_origin(request, is_required=changes and credential == "cookie"):
+            raise Refusal("forbidden", "Only the page of this server may ask for this.")
+
+    def _log_in(self, request: web.Request) -> web.Response:
+        if not self._access.is_token(request.query["token"]):
+            self._check_access(request)  # a link of an earlier start, in a browser that is let in already
+        response = web.Response(status=303, headers={"Location": "/"})
+        if self._access.is_token(request.query["token"]):
+            response.set_cookie(
+                self._access.cookie_name,
+                self._access.token,
+                httponly=True,
+                samesite="Strict",
+                path="/",
+                max_age=30 * 24 * 3600,
+                secure=request.headers.get("X-Forwarded-Proto") == "https",
+            )
+        return response
+
+    async def _send_page(self, request: web.Request) -> web.Response:
+        name = request.match_info.get("name", "index.html")
+        found = await anyio.to_thread.run_sync(self._page.find, name)
+        if found is None:
+            raise Refusal("unknown", "There is no such file.")
+        headers = {"ETag": found.tag, "Content-Type": found.type, "Cache-Control": "no-cache"}
+        if request.headers.get("If-None-Match") == found.tag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=found.content, headers=headers)
+
+
+class _RefusedConnection(asyncio.Protocol):
+    """Closes a connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    headers: Mapping[str, str] = SECURITY_HEADERS
+    for name, value in headers.items():
+        response.headers[name] = value
+    response.headers["Server"] = "kimi"
+    response.headers.setdefault("Cache-Control", "no-store")
