@@ -68,6 +68,8 @@ class SessionState:
     thinking_effort: str | None = None
     usage: UsageTotal | None = None
     """What the session has used; None if nobody has counted."""
+    set_archived: bool | None = None
+    """Whether to put the session away from now on, or to bring it back; None leaves that as it is stored."""
     unknown_keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -79,6 +81,8 @@ class SessionSummary:
     work_dir: str
     title: str
     updated_at: float
+    is_archived: bool = False
+    """Whether the user has put it away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,7 @@ class MemoryStore:
                 self._work_dir,
                 format_title(stored.state.custom_title or find_first_input(stored.event_lines)),
                 stored.updated_at,
+                stored.state.set_archived is True,
             )
             for session_id, stored in self._sessions.items()
             if stored.has_prompt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from pydantic_core import from_json
@@ -60,7 +60,9 @@ def _summarize_session(directory: str, session_id: str, work_dir: str) -> Sessio
     prompt = find_first_input(read_head_lines(os.path.join(path, EVENTS_FILE), _HEAD_BYTES))
     if prompt is None and not _has_message(context):
         return None  # nobody has asked anything: a title alone, or what starts before the first prompt, is no session
-    return SessionSummary(session_id, work_dir, format_title(_read_stored_title(path) or prompt), updated_at)
+    state = read_json_object(os.path.join(path, STATE_FILE)) or {}
+    title = format_title(_find_stored_title(state, path) or prompt)
+    return SessionSummary(session_id, work_dir, title, updated_at, state.get("archived") is True)
 
 
 def format_title(text: str | None) -> str:
@@ -68,8 +70,8 @@ def format_title(text: str | None) -> str:
     return shorten_title(text or "") or "Untitled"
 
 
-def _read_stored_title(path: str) -> str | None:
-    title = (read_json_object(os.path.join(path, STATE_FILE)) or {}).get("custom_title")
+def _find_stored_title(state: Mapping[str, Any], path: str) -> str | None:
+    title = state.get("custom_title")
     if isinstance(title, str) and title.strip():
         return title
     return find_legacy_title(read_json_object(os.path.join(path, OLD_METADATA_FILE)) or {})

@@ -92,6 +92,8 @@ def merge_state(
     title = state.custom_title if stored is None or title_there == stored_title else title_there
     approval = _read_member(on_disk, "approval", _check_object, {})
     foreign = {**state.unknown_keys, **_collect_foreign(on_disk, approval)}
+    if state.set_archived is not None:
+        foreign["archived"] = state.set_archived
     kept = {key: value for key, value in foreign.items() if key != "approval"}
     encoded = {
         "version": 1,
@@ -112,7 +114,7 @@ def merge_state(
         **_encode_chosen_model(state),
         **_encode_usage(state),
     }
-    return encode_json(encoded), replace(state, custom_title=title, unknown_keys=foreign)
+    return encode_json(encoded), replace(state, custom_title=title, set_archived=None, unknown_keys=foreign)
 
 
 def with_legacy_metadata(source: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import bind_negotiation, load_settings, open_conversation, warm_up
 from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
+from kimi.interfaces.completion.work_dir_files import WorkDirFiles
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.log import hide_secrets
 from kimi.interfaces.process.streams import Streams
@@ -41,7 +42,6 @@ from kimi.interfaces.shell.render.transcript import Transcript
 from kimi.interfaces.shell.session import Exit, SessionOutcome, ShellSession, SwitchSession
 from kimi.interfaces.shell.shell_context import ShellContext
 from kimi.interfaces.shell.terminal.input.editor import find_editor_command
-from kimi.interfaces.shell.terminal.input.file_completion import WorkDirFiles
 from kimi.interfaces.shell.terminal.terminal_ui import (
     CompletionSources,
     EnteredInput,

@@ -16,6 +16,9 @@ from kimi.interfaces.web.hosted_session import HostedSession, Opening, encode_co
 MAX_UNREAD_ANSWER_BYTES: Final = 2 * 1024 * 1024
 """How many bytes of answers a client may leave unread before its input waits."""
 
+MAX_JOINED_BYTES: Final = 64 * 1024
+"""How many bytes of messages are joined to an array, unless one message alone has more."""
+
 _YIELD_EVERY: Final = 32
 """After how many messages other clients get their turn, when this one takes them as fast as they come."""
 
@@ -27,9 +30,15 @@ class FellBehind(Exception):
 class ClientStream:
     """The one ordered output to a client. It holds answers only; the messages of the session stay in the log."""
 
-    def __init__(self, session: HostedSession, send: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(
+        self, session: HostedSession, write: Callable[[bytes], Awaitable[None]], *, joins: bool = False
+    ) -> None:
         self._session = session
-        self._send = send
+        self._write = write
+        self._joins = joins
+        """Whether several messages may be written at once, as an array."""
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
         self.with_usage = False
         self._next = 0
         """The position of the next message of the log."""
@@ -39,6 +48,7 @@ class ClientStream:
         self._in_flight: set[RpcId] = set()
         self._arrived = anyio.Event()
         self._sent = anyio.Event()
+        self._sent_count = 0
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -83,26 +93,43 @@ class ClientStream:
     async def run(self, opening: Opening) -> None:
         """Send until cancelled. Raises FellBehind, and OSError when the connection is lost."""
         await self._send_opening(opening)
-        count = 0
         while True:
             message = self._take_next()
+            if message is None:
+                await self._flush()
+                message = self._take_next()
             if message is None:
                 # No await between the search and the new event, so no message is missed.
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
                 continue
             await self._send(message)
-            count += 1
-            if count % _YIELD_EVERY == 0:
-                await anyio.lowlevel.checkpoint()
+
+    async def _send(self, message: bytes) -> None:
+        """Write a message; where messages are joined, when enough are there or `_flush` is called."""
+        self._sent_count += 1
+        if not self._joins:
+            await self._write(message)
+        else:
+            self._unwritten.append(message)
+            self._unwritten_bytes += len(message)
+            if self._unwritten_bytes >= MAX_JOINED_BYTES:
+                await self._flush()
+        if self._sent_count % _YIELD_EVERY == 0:
+            await anyio.lowlevel.checkpoint()
+
+    async def _flush(self) -> None:
+        if self._unwritten:
+            joined = self._unwritten[0] if len(self._unwritten) == 1 else b"[%b]" % b",".join(self._unwritten)
+            self._unwritten, self._unwritten_bytes = [], 0
+            await self._write(joined)
 
     async def _send_opening(self, opening: Opening) -> None:
         await self._send(encode_connection("Attached", {"mode": opening.mode}))
         progress = ReplayProgress()
-        for count, (_, envelope, request) in enumerate(opening.past, start=1):
+        for _, envelope, request in opening.past:
             await self._send(progress.encode_next(envelope, request))
-            if count % _YIELD_EVERY == 0:
-                await anyio.lowlevel.checkpoint()
+        await self._flush()
         self._next = await opening.wait_for_position()
         # Of a client that continues: what it has missed comes before it is told that it is up to date.
         missed_until = self._session.log.next if opening.mode == "resumed" else self._next

@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from kimi.application.ports import SessionCatalog, SessionStore
+from kimi.application.ports import NewId, SessionCatalog, SessionStore
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.sessions.restore_session import RestoreOptions
 from kimi.application.sessions.session_pool import SessionPool
@@ -64,11 +64,16 @@ class HostedSessions:
         """The work directories of the sessions that are or were open here, by id."""
         self._pool = SessionPool[HostedSession](tasks, lambda hosted: hosted.is_idle)
 
+    @property
+    def new_id(self) -> NewId:
+        """What makes the ids of new sessions."""
+        return self._shared_app.new_id()
+
     # --- which sessions there are ---------------------------------------------------------------------------------
 
     def create(self, work_dir: str) -> str:
         """Return the id of a new session in this directory, which must be one that may be opened."""
-        session_id = self._shared_app.new_id()()
+        session_id = self.new_id()
         self._new_sessions[session_id] = work_dir
         while len(self._new_sessions) > MAX_NEW_SESSIONS:
             del self._new_sessions[next(iter(self._new_sessions))]
@@ -98,7 +103,11 @@ class HostedSessions:
 
     def list_live(self) -> Sequence[tuple[HostedSession, str]]:
         """Return the sessions that are open here, each with its work directory."""
-        return [(one, self._work_dirs[one.conversation.id]) for one in self._pool.list_live()]
+        return [(one, self.work_dir_of(one)) for one in self._pool.list_live()]
+
+    def work_dir_of(self, hosted: HostedSession) -> str:
+        """Return the work directory of a session that is open here."""
+        return self._work_dirs[hosted.conversation.id]
 
     def open_store(self, work_dir: str) -> SessionStore:
         """Return the store of the sessions of a work directory."""

@@ -89,8 +89,9 @@ class WebServer:
                 time_left=self._time_left, adapt=self._adapt, idle_timeout_s=self._idle_timeout_s,
             )  # fmt: skip
             tasks.start_soon(sessions.close_idle)
+            endpoints = Endpoints(sessions, settings, catalog, app.environ())
             runner = web.AppRunner(
-                self._build_application(sessions, Endpoints(sessions, settings, catalog)),
+                self._build_application(sessions, endpoints),
                 handle_signals=False,
                 access_log=None,
                 shutdown_timeout=0.2,
@@ -104,6 +105,7 @@ class WebServer:
             finally:
                 with anyio.CancelScope(shield=True):
                     listener.close()
+                    endpoints.close()
                     await self._wind_down(sessions)
                     await runner.cleanup()
             tasks.cancel_scope.cancel()

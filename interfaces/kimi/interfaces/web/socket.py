@@ -30,7 +30,6 @@ MESSAGE_BURST: Final = 500
 """How many messages of a client are read without a wait after a pause."""
 
 FELL_BEHIND: Final = 4408
-DELETED: Final = 4410
 
 
 class ClientSocket:
@@ -76,7 +75,7 @@ class ClientSocket:
             transport.abort()  # it reads nothing, and what it has not read would be kept for it
 
     async def _serve_session(self, session: HostedSession) -> None:
-        stream = ClientStream(session, self._send)
+        stream = ClientStream(session, self._send, joins=self._request.query.get("batch") == "1")
         member = Member(stream.wake, self.close)
         opening = session.open_stream(self._request.query.get("after"))
         async with session.join(member), anyio.create_task_group() as tasks:

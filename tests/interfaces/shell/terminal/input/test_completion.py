@@ -11,8 +11,8 @@ from prompt_toolkit.document import Document
 
 from kimi.domain.command import CommandInfo
 from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
+from kimi.interfaces.completion.work_dir_files import GIT_S, MAX_FILES, WorkDirFiles
 from kimi.interfaces.shell.terminal.input.completion import InputCompleter, rank_files, rank_name
-from kimi.interfaces.shell.terminal.input.file_completion import GIT_S, MAX_FILES, WorkDirFiles
 from tests.support.program.processes import comes_true
 
 COMMANDS = (
