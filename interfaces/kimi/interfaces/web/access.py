@@ -83,7 +83,10 @@ class AccessRules:
         origin = request.headers.get("Origin")
         if origin is None:
             return not is_required
-        parts = urlsplit(origin)
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
         default = _DEFAULT_PORTS.get(parts.scheme)
         if default is None:
             return False
