@@ -97,6 +97,9 @@ def test_the_page_and_its_answers_stay_closed_without_the_link(echo: Place) -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_server_cleanly(echo: Place, number: signal.Signals) -> None:
     with web_program(echo) as web:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(web.base)  # it is served
+        refused.value.close()
         web.process.send_signal(number)
         began = time.monotonic()
         assert web.process.wait(20) == 0

@@ -219,9 +219,8 @@ def test_every_misuse_is_refused_with_its_text(tmp_path: Path, parse: Callable[.
 @pytest.mark.spec("R-08")
 def test_unknown_or_omitted_commands_are_refused(tmp_path: Path, parse: Callable[..., Finished]) -> None:
     assert_refused(("fix the tests",), "No such command 'fix the tests'.", tmp_path)
-    assert_refused(("web",), "'kimi web' is not provided", tmp_path)
     assert_refusal(parse("--ui", "shell"), "No such option: --ui")
-    for command in ("term", "web", "vis", "__web-worker"):
+    for command in ("term", "vis", "__web-worker"):
         assert_refusal(parse(command, "--port", "1", "x"), f"'kimi {command}' is not provided")
     worker = "__background-task-worker"
     assert_refusal(parse(worker, "--any", "x"), f"'kimi {worker}' is not part of this version")
@@ -331,6 +330,6 @@ def test_account_login_is_not_provided(tmp_path: Path) -> None:
 
 
 def test_small_commands_leave_the_share_directory_alone(tmp_path: Path) -> None:
-    for arguments in (("--version",), ("--help",), ("info",), ("login",), ("web",), ("--wire", "--print")):
+    for arguments in (("--version",), ("--help",), ("info",), ("login",), ("vis",), ("--wire", "--print")):
         kimi(*arguments, share=tmp_path / "share")
     assert not (tmp_path / "share").exists()

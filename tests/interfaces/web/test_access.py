@@ -132,7 +132,7 @@ async def test_only_known_names_of_the_server_are_answered(place: Place, host: s
     assert status in (200, 400, 403)
 
 
-def test_a_server_for_other_machines_is_reached_by_any_address_but_by_no_unknown_name() -> None:
+def test_a_server_for_other_machines_has_any_address_but_no_unknown_name() -> None:
     rules = access.AccessRules("t", "0.0.0.0", access.normalise_names(["Box.Example."]))
     assert [rules.allows_host(host) for host in ("10.0.0.3:80", "box.example", "box.example.", "evil.example")] == [
         True, True, True, False,

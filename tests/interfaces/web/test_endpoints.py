@@ -141,7 +141,10 @@ async def test_options_change_the_model_and_the_mode_for_all_clients(place: Plac
         assert status == changed[1]
         assert (status["model"], status["mode"], status["max_context_tokens"]) == ("other", "edits", 5000)
         assert status["modes"] == {"plan": False, "yolo": False, "afk": False, "edits": True}
-        for body in ({"model": "none"}, {"mode": "x"}, {"model": 5}, {"nope": 1}, {"thinking": "yes"}, []):
+        wrong: tuple[object, ...] = (
+            {"model": "none"}, {"mode": "x"}, {"model": 5}, {"nope": 1}, {"thinking": "yes"}, [],
+        )  # fmt: skip
+        for body in wrong:
             code, answer = await web.ask("PATCH", f"/api/sessions/{session}/options", body)
             assert code in (400, 409), body
             assert answer["error"]["message"]
@@ -248,9 +251,10 @@ async def test_files_are_found_below_the_work_directory_only(place: Place, tmp_p
 
 async def test_an_unknown_session_is_no_internal_error(place: Place) -> None:
     async with hosting(place) as web:
-        for method, end, body in (
+        asked: tuple[tuple[str, str, object], ...] = (
             ("GET", "/status", None), ("GET", "/files", None), ("PATCH", "", {"title": "x"}), ("DELETE", "", None),
             ("POST", "/fork", {}), ("PATCH", "/options", {}), ("GET", "/tasks", None), ("POST", "/tasks/x/stop", {}),
-        ):  # fmt: skip
+        )  # fmt: skip
+        for method, end, body in asked:
             status, answer = await web.ask(method, f"/api/sessions/nobody{end}", body)
             assert (status, answer["error"]["code"]) == (404, "unknown"), (method, end)

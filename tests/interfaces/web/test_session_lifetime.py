@@ -10,8 +10,8 @@ import anyio.to_thread
 import pytest
 
 from kimi.domain.content.parts import TextPart
-from kimi.interfaces.web.client_stream import MAX_UNREAD_ANSWER_BYTES
-from kimi.interfaces.web.event_log import MAX_LOG_BYTES, EventLog
+from kimi.interfaces.web.clients.stream import MAX_UNREAD_ANSWER_BYTES
+from kimi.interfaces.web.sessions.event_log import MAX_LOG_BYTES, EventLog
 from tests.support.fakes import FakeModel, forever
 from tests.support.program.wire_process import Place
 from tests.support.web.hosting import Closed, WebClient, hosting, play

@@ -13,14 +13,15 @@ from typing import Any, cast
 import aiohttp
 import anyio
 
+from kimi.application.ports import OpenModel
 from kimi.application.settings.flags import Flags
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import load_settings
 from kimi.interfaces.web.access import AccessRules
-from kimi.interfaces.web.directories import AllowedDirectories
 from kimi.interfaces.web.run import WebOptions, allow_directories
 from kimi.interfaces.web.server import WebServer
+from kimi.interfaces.web.sessions.directories import AllowedDirectories
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Json, Place
 
@@ -45,9 +46,8 @@ class WebClient:
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str | None) -> tuple[int, Any]:
         """Return the status and the value of an answer; its text if it is no JSON."""
-        sent = {} if body is None else {"json": body}
         async with self.http.request(
-            method, self.base + path, headers=self.headers(**headers), allow_redirects=False, **sent
+            method, self.base + path, headers=self.headers(**headers), allow_redirects=False, json=body
         ) as response:
             text = await response.text()
             return response.status, json.loads(text) if response.content_type == "application/json" else text
@@ -177,9 +177,13 @@ def play(*models: FakeModel) -> Callable[[SessionContainer], None]:
 
     def adapt(container: SessionContainer) -> None:
         chosen = left.pop(0) if len(left) > 1 else left[0]
-        cast("Any", container).open_model.override(providers.Object(lambda session_id, client: chosen))
+        cast("Any", container).open_model.override(providers.Object(_opening(chosen)))
 
     return adapt
+
+
+def _opening(model: FakeModel) -> OpenModel:
+    return lambda session_id, client: model
 
 
 def listen() -> socket.socket:

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from aiohttp import web
+if TYPE_CHECKING:
+    from aiohttp.web import BaseRequest
 
 MAX_WRONG_TOKENS: Final = 20
 """How many wrong tokens are answered in `WRONG_TOKEN_PERIOD_S`; further ones get another status at once."""
@@ -76,7 +77,7 @@ class AccessRules:
             return False
         return address.is_loopback or not is_loopback(self.host)
 
-    def allows_origin(self, request: web.BaseRequest, *, is_required: bool) -> bool:
+    def allows_origin(self, request: BaseRequest, *, is_required: bool) -> bool:
         """Whether a request comes from our own page, or from a program, which names no origin."""
         if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             return False
@@ -93,7 +94,7 @@ class AccessRules:
         host = (request.headers.get("Host") or "").lower()
         return parts.netloc.lower().removesuffix(default) == host.removesuffix(default)
 
-    def find_credential(self, request: web.BaseRequest) -> Credential | None:
+    def find_credential(self, request: BaseRequest) -> Credential | None:
         """Return what shows that a request may be answered: the cookie of a browser or the header of a program."""
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":

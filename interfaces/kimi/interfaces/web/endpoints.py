@@ -26,11 +26,11 @@ from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
 from kimi.interfaces.completion.work_dir_files import WorkDirFiles
 from kimi.interfaces.rpc.wire_calls import PROTOCOL_VERSION
 from kimi.interfaces.version import __version__
-from kimi.interfaces.web.hosted_session import HostedSession
-from kimi.interfaces.web.hosted_sessions import HostedSessions
 from kimi.interfaces.web.refusal import Refusal
-from kimi.interfaces.web.session_list import SessionList
-from kimi.interfaces.web.session_status import (
+from kimi.interfaces.web.sessions.hosted_session import HostedSession
+from kimi.interfaces.web.sessions.hosted_sessions import HostedSessions
+from kimi.interfaces.web.sessions.session_list import SessionList
+from kimi.interfaces.web.sessions.session_status import (
     change_options,
     describe_models,
     describe_session,

@@ -17,7 +17,7 @@ from kimi.domain.errors import (
     TooManySessions,
     UnknownSession,
 )
-from kimi.interfaces.web.directories import ForbiddenDirectory
+from kimi.interfaces.web.sessions.directories import ForbiddenDirectory
 
 logger = logging.getLogger(__name__)
 

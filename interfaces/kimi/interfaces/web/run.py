@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import socket
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -23,8 +27,12 @@ from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.log import hide_secrets
 from kimi.interfaces.process.streams import Streams
 from kimi.interfaces.web.access import AccessRules, is_loopback, make_token, normalise_names
-from kimi.interfaces.web.directories import AllowedDirectories
-from kimi.interfaces.web.server import WebServer
+from kimi.interfaces.web.sessions.directories import AllowedDirectories
+
+if TYPE_CHECKING:
+    from kimi.interfaces.web.server import WebServer
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 5494
 PORTS_TO_TRY: Final = 10
@@ -56,31 +64,34 @@ def run_web(options: WebOptions, flags: Flags, settings: Settings, streams: Stre
     rules = AccessRules(make_token(), options.host, normalise_names(options.allowed_hosts))
     rules.port = listening.getsockname()[1]
     hide_secrets([rules.token])
+    address = format_address(options.host, rules)
+    streams.write_error(format_greeting(address, options.host))
+    if options.opens_browser:
+        threading.Thread(target=open_browser, args=(address, os.environ), daemon=True).start()
+    # Who has the link may connect from here on: the request waits while this is imported.
+    from kimi.interfaces.web.server import WebServer
+
     process = DriverProcess(streams, _EXIT_RULES)
     app = App(settings=providers.Object(settings))
     server = WebServer(flags, app, rules, allow_directories(options, settings), time_left=process.time_left)
-    return process.run(partial(_serve, server, app, process, listening, options, rules))
+    return process.run(partial(_serve, server, app, process, listening))
 
 
-async def _serve(
-    server: WebServer,
-    app: App,
-    process: DriverProcess,
-    listening: socket.socket,
-    options: WebOptions,
-    rules: AccessRules,
-) -> int:
+async def _serve(server: WebServer, app: App, process: DriverProcess, listening: socket.socket) -> int:
+    startup_tuning.end()
     async with process.watch(server.stop) as tasks:
         tasks.start_soon(server.serve, listening)
         await server.ready.wait()
-        address = format_address(options.host, rules)
-        process.streams.write_error(format_greeting(address, options.host))
-        if options.opens_browser:
-            await anyio.to_thread.run_sync(open_browser, address, abandon_on_cancel=True)
-        startup_tuning.end()
-        await anyio.to_thread.run_sync(warm_up, app, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(_warm_up, app, abandon_on_cancel=True)
         await server.ended.wait()
     return 0
+
+
+def _warm_up(app: App) -> None:
+    try:
+        warm_up(app)
+    except Exception:  # the code that needs the module imports it again and reports the error
+        logger.exception("importing ahead failed")
 
 
 def bind(options: WebOptions) -> socket.socket:
@@ -96,7 +107,8 @@ def bind(options: WebOptions) -> socket.socket:
         except OSError as error:
             raise UsageError(f"'{options.host}' is no address of this machine: {error.strerror}", "--host") from None
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.name == "posix":  # elsewhere it would let another program take over the port
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(address)
             found.listen(128)
         except OSError as error:
@@ -133,11 +145,14 @@ def format_greeting(address: str, host: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def open_browser(address: str) -> None:
-    """Open the link in the browser of the user, where there is one."""
+def open_browser(address: str, environ: Mapping[str, str]) -> None:
+    """Open the link in the browser of the user, where there is a screen for one."""
     import webbrowser
 
+    has_screen = sys.platform in ("darwin", "win32") or "DISPLAY" in environ or "WAYLAND_DISPLAY" in environ
+    if not has_screen or "SSH_CONNECTION" in environ:
+        return
     try:
         webbrowser.open(address)
     except Exception:  # the link is printed, too
-        return
+        logger.info("no browser could be opened", exc_info=True)

@@ -18,12 +18,12 @@ from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.opening import ReloadingSettings, load_settings
 from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.web.access import SECURITY_HEADERS, AccessRules
-from kimi.interfaces.web.directories import AllowedDirectories
+from kimi.interfaces.web.clients.socket import ClientSocket
 from kimi.interfaces.web.endpoints import Endpoints
-from kimi.interfaces.web.hosted_sessions import IDLE_TIMEOUT_S, AdaptSession, HostedSessions
 from kimi.interfaces.web.page_files import PageFiles
 from kimi.interfaces.web.refusal import Refusal, explain
-from kimi.interfaces.web.socket import ClientSocket
+from kimi.interfaces.web.sessions.directories import AllowedDirectories
+from kimi.interfaces.web.sessions.hosted_sessions import IDLE_TIMEOUT_S, AdaptSession, HostedSessions
 
 logger = logging.getLogger(__name__)
 

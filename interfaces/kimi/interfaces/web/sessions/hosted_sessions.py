@@ -21,8 +21,8 @@ from kimi.domain.errors import UnknownSession
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.opening import ReloadingSettings, bind_negotiation, derive_app, open_conversation
 from kimi.interfaces.process.log import set_session_id
-from kimi.interfaces.web.directories import AllowedDirectories, ForbiddenDirectory
-from kimi.interfaces.web.hosted_session import HostedSession, host_session
+from kimi.interfaces.web.sessions.directories import AllowedDirectories, ForbiddenDirectory
+from kimi.interfaces.web.sessions.hosted_session import HostedSession, host_session
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.background import BackgroundTask
 from kimi.domain.errors import StateError
-from kimi.interfaces.web.hosted_session import HostedSession
 from kimi.interfaces.web.refusal import Refusal
+from kimi.interfaces.web.sessions.hosted_session import HostedSession
 
 MAX_OUTPUT_BYTES: Final = 8 * 1024
 """How much of the end of a task's output is shown."""

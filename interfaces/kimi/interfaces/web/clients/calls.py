@@ -34,8 +34,8 @@ from kimi.interfaces.rpc.wire_calls import (
     describe_failure,
 )
 from kimi.interfaces.rpc.wire_replay import ReplayProgress
-from kimi.interfaces.web.client_stream import ClientStream
-from kimi.interfaces.web.hosted_session import HostedSession, Member
+from kimi.interfaces.web.clients.stream import ClientStream
+from kimi.interfaces.web.sessions.hosted_session import HostedSession, Member
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from kimi.interfaces.rpc.messages import RpcId
 from kimi.interfaces.rpc.wire_replay import ReplayProgress
-from kimi.interfaces.web.hosted_session import HostedSession, Opening, encode_connection
+from kimi.interfaces.web.sessions.hosted_session import HostedSession, Opening, encode_connection
 
 MAX_UNREAD_ANSWER_BYTES: Final = 2 * 1024 * 1024
 """How many bytes of answers a client may leave unread before its input waits."""

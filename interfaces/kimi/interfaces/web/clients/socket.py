@@ -10,11 +10,11 @@ import anyio
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from kimi.domain.errors import KimiError
-from kimi.interfaces.web.client_calls import ClientCalls
-from kimi.interfaces.web.client_stream import ClientStream, FellBehind
-from kimi.interfaces.web.hosted_session import HostedSession, Member, Opening, encode_connection
-from kimi.interfaces.web.hosted_sessions import HostedSessions
+from kimi.interfaces.web.clients.calls import ClientCalls
+from kimi.interfaces.web.clients.stream import ClientStream, FellBehind
 from kimi.interfaces.web.refusal import explain
+from kimi.interfaces.web.sessions.hosted_session import HostedSession, Member, Opening, encode_connection
+from kimi.interfaces.web.sessions.hosted_sessions import HostedSessions
 
 logger = logging.getLogger(__name__)
 

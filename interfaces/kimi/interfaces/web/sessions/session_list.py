@@ -13,7 +13,7 @@ from kimi.application.control.session_title import session_title
 from kimi.application.ports import SessionCatalog
 from kimi.application.sessions.find_sessions import find_sessions
 from kimi.domain.history.session import SessionSummary
-from kimi.interfaces.web.hosted_sessions import HostedSessions
+from kimi.interfaces.web.sessions.hosted_sessions import HostedSessions
 
 MAX_AGE_S: Final = 2.0
 """How old an answer about stored sessions may be, in seconds: several pages ask every few seconds."""

@@ -28,7 +28,7 @@ from kimi.domain.hook import HookSubscription
 from kimi.interfaces.rpc.messages import encode_notification
 from kimi.interfaces.rpc.wire_calls import Negotiate, build_prompt_result, describe_failure
 from kimi.interfaces.rpc.wire_events import WireEventEncoder, encode_delivery
-from kimi.interfaces.web.event_log import EventLog
+from kimi.interfaces.web.sessions.event_log import EventLog
 
 logger = logging.getLogger(__name__)
 
