@@ -170,8 +170,10 @@ def test_a_host_for_other_machines_says_what_that_means(echo: Place) -> None:
 
 @pytest.mark.spec("R-364")
 def test_the_page_is_there_soon_after_the_start(echo: Place) -> None:
-    best = min(_time_to_page(echo) for _ in range(3))
-    assert best < 0.5 * slowdown(), best
+    attempts = [_time_to_page(echo) / slowdown()]
+    while attempts[-1] >= 0.5 and len(attempts) < 5:
+        attempts.append(_time_to_page(echo) / slowdown())
+    assert min(attempts) < 0.5, attempts
 
 
 def _time_to_page(place: Place) -> float:

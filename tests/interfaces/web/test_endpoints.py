@@ -223,7 +223,12 @@ async def test_sessions_of_other_directories_are_there_unless_directories_are_na
             with pytest.raises(Closed) as closed:
                 await client.next_line()
             assert closed.value.code == 4403
-        for method, end, body in (("GET", "/files?query=a", None), ("DELETE", "", None), ("POST", "/fork", {})):
+        asked: tuple[tuple[str, str, object], ...] = (
+            ("GET", "/files?query=a", None),
+            ("DELETE", "", None),
+            ("POST", "/fork", {}),
+        )
+        for method, end, body in asked:
             assert (await web.ask(method, f"/api/sessions/{made}{end}", body))[0] == 403
         assert (await web.ask("POST", "/api/sessions", {"work_dir": str(other)}))[0] == 403
 

@@ -93,11 +93,13 @@ async def test_a_session_of_another_process_is_refused_with_a_sentence(place: Pl
 @pytest.mark.spec("W-173")
 async def test_the_end_of_the_server_cancels_turns_and_tells_the_clients(place: Place) -> None:
     model = FakeModel([[TextPart("half"), forever]])
+    client = _Watched()
     async with anyio.create_task_group() as tasks, hosting(place, play(model)) as web:
         session = await web.new_session(place)
-        client = await tasks.start(_watch_turn, web, session)
-        while "half" not in client.text:  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+        tasks.start_soon(_watch_turn, web, session, client)
+        with anyio.fail_after(10):
+            while "half" not in client.text:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
     assert client.types[-5:] == ["StepInterrupted", "TurnEnd", "PromptFinished", "SessionChanged", "closed 1001"]
     recorded = (place.session_dirs()[-1] / "wire.jsonl").read_text("utf-8")
     assert "half" in recorded
@@ -110,11 +112,9 @@ class _Watched:
         self.text = ""
 
 
-async def _watch_turn(web: WebClient, session: str, *, task_status: anyio.abc.TaskStatus[_Watched]) -> None:
-    seen = _Watched()
+async def _watch_turn(web: WebClient, session: str, seen: _Watched) -> None:
     async with web.connect(session) as client:
         await client.prompt("go")
-        task_status.started(seen)
         try:
             while True:
                 line = await client.next_line()
