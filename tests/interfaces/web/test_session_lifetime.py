@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
 
+from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, InitializeOutcome
+from kimi.domain.client import Client
 from kimi.domain.content.parts import TextPart
+from kimi.domain.errors import StateError
 from kimi.interfaces.web.clients.stream import MAX_UNREAD_ANSWER_BYTES
 from kimi.interfaces.web.sessions.event_log import MAX_LOG_BYTES, EventLog
+from kimi.interfaces.web.sessions.hosted_session import Member, host_session
+from tests.support.conversations import conversation_with
 from tests.support.fakes import FakeModel, forever
 from tests.support.program.wire_process import Place
 from tests.support.web.hosting import Closed, WebClient, hosting, play
@@ -220,3 +227,28 @@ def test_the_log_keeps_one_message_that_is_larger_than_its_bound() -> None:
     log.append(b'{"a":1}')
     log.append(b'{"a":"%b"}' % (b"x" * 5000))
     assert (log.first, log.next) == (2, 3)
+
+
+# --- a session that fails -----------------------------------------------------------------------------------------
+
+
+async def test_the_clients_of_a_session_that_ends_here_are_closed() -> None:
+    conversation = await conversation_with(FakeModel([]))
+    codes: list[int] = []
+    async with host_session(conversation, _refuse_handshake) as session:
+        stack = AsyncExitStack()
+        await stack.enter_async_context(session.join(Member(lambda: None, codes.append)))
+    assert codes == [1011]
+    await stack.aclose()
+
+
+async def test_a_server_that_ends_begins_no_turn() -> None:
+    conversation = await conversation_with(FakeModel([[TextPart("never")]]))
+    async with host_session(conversation, _refuse_handshake) as session:
+        session.stop()
+        with pytest.raises(StateError, match="ending"):
+            session.begin_prompt(Member(lambda: None, lambda code: None), "go", lambda outcome: None)
+
+
+def _refuse_handshake(client: Client, offers: Sequence[ExternalToolOffer]) -> InitializeOutcome:
+    raise AssertionError("nobody shakes hands here")

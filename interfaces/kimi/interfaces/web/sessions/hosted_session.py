@@ -32,6 +32,11 @@ from kimi.interfaces.web.sessions.event_log import EventLog
 
 logger = logging.getLogger(__name__)
 
+SESSION_ENDED: Final = 1011
+"""The code with which clients are closed whose session has failed; they may come back."""
+
+ENDING: Final = "The server is ending; send the prompt again when it is back."
+
 START: Final = "start"
 """The position before everything that is recorded."""
 
@@ -235,6 +240,8 @@ class HostedSession:
 
     def begin_prompt(self, member: Member, user_input: UserInput, on_end: Callable[[dict[str, Any]], None]) -> None:
         """Begin a turn; `on_end` is called with its outcome: members `status`, or `error`. Raises StateError."""
+        if self.conversation.events.pending_requests.is_closed:
+            raise StateError(ENDING)
         if self.conversation.turn is None:
             # Whether a prompt may be a command is a matter of the client that sends it.
             set_client(self.conversation, self._merge_abilities(member.client))
@@ -324,4 +331,5 @@ async def host_session(conversation: Conversation, negotiate: Negotiate) -> Asyn
         finally:
             conversation.events.pending_requests.close()
             conversation.events.channel.close()
+            session.close_clients(SESSION_ENDED)  # they would wait for messages that cannot come any more
             tasks.cancel_scope.cancel()
