@@ -384,6 +384,18 @@ async def test_without_a_usable_mark_the_newest_session_is_the_last(store: Sessi
     assert [one.id for one in store.list_sessions()] == ["two", "three", "one"]
 
 
+async def test_a_session_that_is_put_away_stays_so_until_it_is_brought_back(store: SessionStore) -> None:
+    await stored(store, "old")
+    archived: list[bool] = []
+    for wanted in (True, None, False):
+        files = await opened(store, "old")
+        state = replace(files.state, custom_title=f"Title {wanted}")
+        files.save_state(state if wanted is None else replace(state, set_archived=wanted))
+        files.close()
+        archived.append(store.list_sessions()[0].is_archived)
+    assert archived == [True, True, False]
+
+
 async def test_titles_come_from_the_state_or_the_first_input(store: SessionStore) -> None:
     await stored(store, "typed", "please   fix\nthe build " + "x" * 60)
     picture: Any = (TextPart("look at"), ImagePart(image_url=MediaUrl("data:x")), TextPart("this"))
