@@ -129,3 +129,13 @@ def list_key_variables() -> Mapping[str, str]:
     from kimi.infrastructure.models.provider_types import list_key_variables as list_variables
 
     return list_variables()
+
+
+def build_scripted_model(*scripts: str, capabilities: frozenset[str] = frozenset()) -> ChatModel:
+    """Return a model that answers each call with the next script, for tests without a network (runtime spec 3.8).
+
+    A script has a line for each part of the answer, such as `text: Hello` or `tool_call: {...}`.
+    """
+    from kimi.infrastructure.models.offline.scripted import make_scripted_model
+
+    return make_scripted_model(scripts, False, capabilities, 100_000)
