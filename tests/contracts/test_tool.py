@@ -1,5 +1,5 @@
-"""The contract of `Tool`: for a tool of a plugin, and every built-in one but those of plan mode, whose calls change
-what the next call may do.
+"""The contract of `Tool`: for a tool of a plugin, functions of an embedding program, and every built-in one but those
+of plan mode, whose calls change what the next call may do.
 
 A new tool joins by one line in `CASES`: how it is made, arguments that work, arguments that do not.
 """
@@ -40,6 +40,7 @@ from kimi.infrastructure.tools.web.fetch_url import FetchUrlTool
 from kimi.infrastructure.tools.web.search_web import SearchWebTool
 from kimi.infrastructure.web.page_fetcher import FetchedPage
 from kimi.infrastructure.web.vendor_service import SearchResult
+from kimi.interfaces.embed import FunctionTool
 from tests.support.background_tasks import FakeTasks
 from tests.support.file_tools import CONTEXT, Files, brief
 from tests.support.plugins.plugin_directories import write_plugin
@@ -110,6 +111,16 @@ def _not_started(order: SubagentTask, call_id: str, failure_text: Callable[[Suba
     return SubagentResult("failed", "not here")
 
 
+def _double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+async def _count(words: list[str]) -> int:
+    """Count words."""
+    return len(words)
+
+
 TEXT: dict[str, str | bytes] = {"a.txt": "one\ntwo\n"}
 
 CASES: dict[str, Case] = {
@@ -128,6 +139,8 @@ CASES: dict[str, Case] = {
     "Grep": Case(lambda files: files.grep, {"pattern": "one"}, {"pattern": "x", "head_limit": -1}, files=TEXT),
     "Shell": Case(_shell, {"command": "echo x > new.txt"}, {"command": 1}, True, "new.txt"),
     "greet": Case(_plugin, {"name": "Ada"}, {"name": 1}, True),
+    "_double": Case(lambda files: FunctionTool(_double, ask=True), {"number": 2}, {"number": "two"}, True),
+    "_count": Case(lambda files: FunctionTool(_count, read_only=True), {"words": ["a"]}, {"words": "a"}),
     "ReadMediaFile": Case(
         lambda files: ReadMediaFileTool(files.workspace, files.policy, frozenset({"image_in"})),
         {"path": "a.gif"},

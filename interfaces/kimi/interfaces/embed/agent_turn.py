@@ -55,8 +55,10 @@ class TurnFeed:
         return None
 
     def finish(self, status: TurnStatus | None, error: Exception | None) -> None:
-        """Say that the turn is over. Idempotent; the first error counts."""
-        self.status = self.status or status
+        """Say that the turn is over. Idempotent: the first end counts, and an error that was there before it."""
+        if self.is_over:
+            return
+        self.status = status
         self.error = self.error or error
         self.is_over = True
         self._wake()

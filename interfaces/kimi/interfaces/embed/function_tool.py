@@ -98,7 +98,12 @@ class FunctionTool:
 
     def _propose_action(self) -> ProposedAction:
         if self._ask:
-            return ProposedAction(f"call {self._name}", f"Call `{self._name}`.", remember_as=f"function:{self._name}")
+            return ProposedAction(
+                f"call {self._name}",
+                f"Call `{self._name}`.",
+                subject=self._name,
+                remember_as=f"function:{self._name}",
+            )
         return ProposedAction(
             "external tool", f"Call `{self._name}`.", kind="external", remember_as=f"external:{self._name}"
         )
@@ -144,7 +149,7 @@ def _build_arguments(
         text = described.get(parameter.name)
         fields[parameter.name] = (hint, FieldInfo(default=default, description=text) if text else default)
     try:
-        model = create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
+        model = create_model(name, __config__=ConfigDict(extra="ignore"), **fields)
         model.model_json_schema()
     except Exception as error:
         raise ConfigError(f"The types of the tool '{name}' have no JSON Schema: {error}") from error

@@ -1,0 +1,149 @@
+"""The synchronous face: the same agent from plain threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.errors import APIStatusError, StateError, UnknownSession
+from kimi.domain.events.event import ToolResult, TurnBegin, TurnEnd
+from kimi.domain.events.request import ApprovalRequest
+from kimi.interfaces.embed import NoAnswer, SyncAgent, open_agent_sync, scripted_model
+from tests.support.fakes import FakeModel, forever
+from tests.support.providers.scripted_calls import call
+
+Open = Callable[..., SyncAgent]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    (tmp_path / "work").mkdir()
+
+    def open_here(model: Any, **options: Any) -> SyncAgent:
+        return open_agent_sync(tmp_path / "work", model, share_dir=tmp_path / "share", **options)
+
+    return open_here
+
+
+def agent_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kimi agent")]
+
+
+class Number(BaseModel):
+    """A number."""
+
+    value: int
+
+
+@pytest.mark.spec("R-427")
+def test_plain_code_prompts_and_asks_and_the_thread_ends_with_the_agent(opened: Open) -> None:
+    with opened(scripted_model("text: one", "text: two")) as agent:
+        turn = agent.prompt("go")
+        seen = list(turn)
+        assert (type(seen[0]), type(seen[-1]), turn.text) == (TurnBegin, TurnEnd, "one")
+        assert turn.status is not None
+        assert agent.ask("again") == "two"
+        assert agent_threads()
+    assert not agent_threads()
+    agent.close()
+    with pytest.raises(StateError):
+        agent.ask("late")
+    with opened(scripted_model('text: {"value": 3}'), session=agent.session_id) as again:
+        assert again.ask("number", Number) == Number(value=3)
+
+
+def test_shell_commands_run_from_a_thread_and_approval_may_block(opened: Open, tmp_path: Path) -> None:
+    waiting = threading.Event()
+
+    def approve(request: ApprovalRequest) -> bool:
+        waiting.set()
+        return True
+
+    with opened(scripted_model(call("c1", "Shell", command="echo hi > out.txt"), "text: ok"), approve=approve) as agent:
+        results = [event for event in agent.prompt("go") if isinstance(event, ToolResult)]
+    assert waiting.is_set()
+    assert [one.return_value.is_error for one in results] == [False]
+    assert (tmp_path / "work" / "out.txt").read_text() == "hi\n"
+
+
+def test_approvals_as_events_are_answered_between_two_of_them(opened: Open, tmp_path: Path) -> None:
+    model = scripted_model(call("c1", "WriteFile", path="new.txt", content="x"), "text: ok")
+    with opened(model, approve="events") as agent:
+        for event in agent.prompt("go"):
+            if isinstance(event, ApprovalRequest):
+                assert agent.resolve(event, "approve")
+    assert (tmp_path / "work" / "new.txt").exists()
+
+
+@pytest.mark.spec("R-427")
+def test_leaving_the_loop_early_cancels_the_turn(opened: Open) -> None:
+    with opened(FakeModel([[TextPart("a"), forever], [TextPart("b")]])) as agent:
+        for event in agent.prompt("go"):
+            if isinstance(event, TextPart):
+                break
+        assert agent.ask("and now?") == "b"
+
+
+def test_turn_is_cancelled_and_steered_from_another_thread(opened: Open) -> None:
+    with opened(FakeModel([[ToolCall("c1", Function("Glob", '{"pattern": "*"}'))], [TextPart("a"), forever]])) as agent:
+        begun = threading.Event()
+        with ThreadPoolExecutor() as pool:
+
+            def read() -> str:
+                turn = agent.prompt("go")
+                for event in turn:
+                    if isinstance(event, TextPart):
+                        begun.set()
+                assert turn.status is not None
+                return turn.status.status
+
+            reading = pool.submit(read)
+            assert begun.wait(20)
+            agent.steer("more")
+            assert agent.cancel()
+            assert reading.result(20) == "cancelled"
+        assert not agent.cancel()
+
+
+@pytest.mark.spec("R-427")
+def test_agents_of_several_threads_do_not_wait_for_each_other(opened: Open) -> None:
+    together = threading.Barrier(4, timeout=20)
+
+    def meet() -> str:
+        """Wait for the other agents."""
+        together.wait()
+        return "met"
+
+    def talk(number: int) -> str:
+        with opened(scripted_model(call("c1", "meet"), f"text: {number}"), tools=[meet]) as agent:
+            return agent.ask("go")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(talk, range(4))) == ["0", "1", "2", "3"]
+
+
+def test_errors_are_raised_in_the_calling_thread(opened: Open) -> None:
+    with pytest.raises(UnknownSession):
+        opened(scripted_model(), session="none", must_exist=True).open()
+    assert not agent_threads()
+    with opened(FakeModel([[APIStatusError(400, "refused")]])) as agent:
+        with pytest.raises(APIStatusError, match="refused"):
+            agent.ask("go")
+        with pytest.raises(StateError, match="once"):
+            agent.open()
+
+
+def test_interrupted_answer_is_an_error(opened: Open) -> None:
+    with opened(FakeModel([[TextPart("a"), forever]])) as agent:
+        turn = agent.prompt("go")
+        threading.Timer(0.1, turn.cancel).start()
+        with pytest.raises(NoAnswer):
+            turn.answer()
