@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -89,7 +90,7 @@ async def test_cancelled_conversation_releases_its_session(tmp_path: Path) -> No
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PUBLIC = {"kimi.interfaces.embed", "kimi.application.ports"}
+PUBLIC = {"kimi.interfaces.embed", "kimi.interfaces.agent_sdk", "kimi.application.ports"}
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs/embedding.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -113,10 +114,28 @@ def run_example(directory: Path, opening: str, more: str = "") -> str:
     """What the example of the page says that holds `opening`."""
     (code,) = [block for block in EXAMPLES if opening in block]
     done = subprocess.run(
-        [sys.executable, "-c", code + more], cwd=directory, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code + more],
+        cwd=directory,
+        env={**os.environ, "KIMI_SHARE_DIR": str(directory / "share")},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_the_first_example_runs(tmp_path: Path) -> None:
+    assert run_example(tmp_path, "def count_words").splitlines() == ["the tool said 4", "It has four words."]
+
+
+def test_the_example_with_functions_as_tools_runs(tmp_path: Path) -> None:
+    assert run_example(tmp_path, "def send_mail").strip() == "The mail is out."
+
+
+def test_the_import_line_for_programs_of_the_sdk_works(tmp_path: Path) -> None:
+    assert run_example(tmp_path, "kimi_agent_sdk import", "\nprint(prompt, Session)").startswith("<function prompt")
 
 
 def test_the_example_with_a_model_of_its_own_runs(tmp_path: Path) -> None:

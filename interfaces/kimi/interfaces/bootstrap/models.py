@@ -134,8 +134,16 @@ def list_key_variables() -> Mapping[str, str]:
 def build_scripted_model(*scripts: str, capabilities: frozenset[str] = frozenset()) -> ChatModel:
     """Return a model that answers each call with the next script, for tests without a network (runtime spec 3.8).
 
-    A script has a line for each part of the answer, such as `text: Hello` or `tool_call: {...}`.
+    A script has a line for each part of the answer, such as `text: Hello`; `write_scripted_call` writes that of a call.
     """
     from kimi.infrastructure.models.offline.scripted import make_scripted_model
 
     return make_scripted_model(scripts, False, capabilities, 100_000)
+
+
+def write_scripted_call(name: str, /, **arguments: object) -> str:
+    """Return the line of a script with which the model calls a tool."""
+    import json
+    import uuid
+
+    return "tool_call: " + json.dumps({"id": uuid.uuid4().hex, "name": name, "arguments": json.dumps(arguments)})

@@ -48,6 +48,7 @@ from kimi.domain.turn import TurnStatus
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.models import build_scripted_model as scripted_model
+from kimi.interfaces.bootstrap.models import write_scripted_call as scripted_call
 from kimi.interfaces.bootstrap.opening import load_settings, open_conversation
 from kimi.interfaces.bootstrap.store import build_memory_store
 from kimi.interfaces.embed.agent import Agent, open_agent
@@ -117,6 +118,7 @@ __all__ = [
     "providers",
     "resolve_request",
     "run_turn",
+    "scripted_call",
     "scripted_model",
     "serve_wire",
     "tool",

@@ -28,28 +28,28 @@ from kimi.interfaces.print.output import encode_json_failure, encode_session, es
 from kimi.interfaces.rpc.framing import frame_message
 
 
-class _Messages:
+class MessageAssembly:
     """Puts the messages of one agent together; the parts of a failed attempt are dropped."""
 
     def __init__(self) -> None:
         self._reset()
 
-    def take(self, event: Event) -> list[bytes]:
-        """Return the messages that are complete with this event, encoded."""
+    def take(self, event: Event) -> list[Message]:
+        """Return the messages that are complete with this event."""
         match event:
             case StepBegin() | TurnEnd():
                 return self.flush()
             case StepRetry() | StepInterrupted():
                 self._reset()
             case ToolResult(call_id, value):
-                return [*self.flush(), encode_message(tool_message(call_id, value))]
+                return [*self.flush(), tool_message(call_id, value)]
             case _ if isinstance(event, PART_TYPES):
                 self._parts += self._merger.push(event)
             case _:
                 pass
         return []
 
-    def flush(self) -> list[bytes]:
+    def flush(self) -> list[Message]:
         """Return the message of the assistant as far as it goes; none without any part."""
         parts = [*self._parts, *self._merger.flush()]
         self._reset()
@@ -57,7 +57,7 @@ class _Messages:
             return []
         calls = tuple(part for part in parts if isinstance(part, ToolCall))
         content = tuple(part for part in parts if not isinstance(part, ToolCall))
-        return [encode_message(Message("assistant", content, calls))]
+        return [Message("assistant", content, calls)]
 
     def _reset(self) -> None:
         self._merger = PartMerger()
@@ -74,8 +74,8 @@ class StreamJsonOutput:
     def __init__(self, *, stdout_is_terminal: bool) -> None:
         self._escape: Callable[[bytes], bytes] = escape_json_lines if stdout_is_terminal else bytes
         self._usage: UsageFigures | None = None
-        self._messages = _Messages()
-        self._of_subagents: dict[str | None, _Messages] = {}
+        self._messages = MessageAssembly()
+        self._of_subagents: dict[str | None, MessageAssembly] = {}
 
     def render_prompt(self, user_input: UserInput) -> bytes:
         """Return nothing: the sender knows the prompt."""
@@ -100,7 +100,7 @@ class StreamJsonOutput:
     def _render_subagent(self, event: SubagentEvent) -> bytes:
         if isinstance(event.event, SubagentEvent):  # of a subagent that a subagent has started
             return self._render_subagent(event.event)
-        messages = self._of_subagents.setdefault(event.agent_id, _Messages())
+        messages = self._of_subagents.setdefault(event.agent_id, MessageAssembly())
         about = {
             "role": "meta",
             "type": "subagent",
@@ -109,7 +109,8 @@ class StreamJsonOutput:
             "tool_call_id": event.parent_tool_call_id,
         }
         head = encode_json(about)[:-1]
-        return _frame_all([head + b',"message":' + message + b"}" for message in messages.take(event.event)])
+        lines = [head + b',"message":' + encode_message(message) + b"}" for message in messages.take(event.event)]
+        return b"".join(map(frame_message, lines))
 
     def render_end(self) -> bytes:
         """Return the last message, and the tokens and cost so far, if the provider has reported them."""
@@ -130,5 +131,5 @@ class StreamJsonOutput:
         return self._escape(encode_session(session_id))
 
 
-def _frame_all(messages: list[bytes]) -> bytes:
-    return b"".join(map(frame_message, messages))
+def _frame_all(messages: list[Message]) -> bytes:
+    return b"".join(frame_message(encode_message(message)) for message in messages)
