@@ -1,8 +1,9 @@
-"""The contract of the session store, for every adapter (ports `SessionStore` and `SessionFiles`)."""
+"""The contract of the session store, for every adapter and the stores of `examples/` (ports `SessionStore` and
+`SessionFiles`)."""
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kimi.domain.history.session import CheckpointRecord, ContextRecord, Session
 from kimi.domain.tools.tool import INTERRUPTED, TodoItem, tool_message, tool_ok
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore
+from tests.support.sql_stores import SqlStore, open_database, read_event_times
 
 pytestmark = pytest.mark.anyio
 
@@ -41,10 +43,14 @@ def memory(directory: Path) -> SessionStore:
     return MemoryStore("/srv/app", lock_wait_s=0.15)
 
 
-@pytest.fixture(params=[jsonl, memory], ids=["jsonl", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStore:
-    make: Callable[[Path], SessionStore] = request.param
-    return make(tmp_path)
+@pytest.fixture(params=[jsonl, memory, "sqlite", "postgres"], ids=["jsonl", "memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[SessionStore, None, None]:
+    if isinstance(request.param, str):
+        with open_database(request.param, tmp_path) as database:
+            yield SqlStore(database, "/srv/app", lock_wait_s=0.15)
+    else:
+        make: Callable[[Path], SessionStore] = request.param
+        yield make(tmp_path)
 
 
 async def opened(store: SessionStore, session_id: str) -> SessionFiles:
@@ -202,6 +208,8 @@ def timestamps(store: SessionStore, session_id: str, directory: Path) -> list[fl
     """What stands in the log, whatever the store keeps it in."""
     if isinstance(store, MemoryStore):
         lines = store.recorded_lines(session_id)
+    elif isinstance(store, SqlStore):
+        return read_event_times(store.database, session_id)
     else:
         (path,) = directory.glob(f"share/sessions/*/{session_id}/wire.jsonl")
         lines = path.read_bytes().splitlines()[1:]

@@ -1,6 +1,6 @@
 """The contract of a subagent's files, for every adapter of the store (port `SubagentFiles`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from kimi.domain.events.event import StepBegin, TurnBegin
 from kimi.domain.history.session import CheckpointRecord, SystemPromptRecord
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore
+from tests.support.sql_stores import SqlStore, open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -36,10 +37,14 @@ def memory(directory: Path) -> SessionStore:
     return MemoryStore("/srv/app", lock_wait_s=0.15)
 
 
-@pytest.fixture(params=[jsonl, memory], ids=["jsonl", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStore:
-    make: Callable[[Path], SessionStore] = request.param
-    return make(tmp_path)
+@pytest.fixture(params=[jsonl, memory, "sqlite", "postgres"], ids=["jsonl", "memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[SessionStore, None, None]:
+    if isinstance(request.param, str):
+        with open_database(request.param, tmp_path) as database:
+            yield SqlStore(database, "/srv/app", lock_wait_s=0.15)
+    else:
+        make: Callable[[Path], SessionStore] = request.param
+        yield make(tmp_path)
 
 
 async def session(store: SessionStore) -> SessionFiles:

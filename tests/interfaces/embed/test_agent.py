@@ -360,6 +360,34 @@ async def test_error_of_the_function_that_approves_reaches_the_reader(opened: Op
     assert not (tmp_path / "work" / "new.txt").exists()
 
 
+async def test_function_that_is_still_asking_is_cancelled_with_the_turn(opened: Open) -> None:
+    ends: list[str] = []
+
+    async def approve(request: ApprovalRequest) -> bool:
+        asking.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ends.append(request.sender)
+        return True
+
+    async def cancel_when_asked() -> None:
+        await asking.wait()
+        agent.cancel()
+
+    asking = anyio.Event()
+    async with opened(scripted_model(write(), "text: next"), approve=approve) as agent:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel_when_asked)
+            turn = agent.prompt("write")
+            async for _ in turn:
+                pass
+        assert turn.status is not None
+        assert turn.status.status == "cancelled"
+        assert await agent.ask("go on") == "next"
+        assert ends == ["WriteFile"]
+
+
 QUESTION = call(
     "q1", "AskUserQuestion", questions=[{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]
 )

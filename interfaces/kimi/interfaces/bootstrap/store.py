@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from kimi.application.ports import SessionCatalog, SessionStore
@@ -10,6 +10,7 @@ from kimi.application.settings.settings import Settings
 
 if TYPE_CHECKING:
     from kimi.application.sessions.export_session import SessionArchives
+    from kimi.domain.history.session import ContextRecord, SessionState
 
 _SECRET_TABLES = ("custom_headers", "headers", "env")
 
@@ -38,6 +39,32 @@ def build_memory_store(work_dir: str) -> SessionStore:
     from kimi.infrastructure.store.memory import MemoryStore
 
     return MemoryStore(work_dir)
+
+
+def repair_context(
+    records: Sequence[ContextRecord], newest_events: Callable[[], Iterable[bytes]]
+) -> tuple[list[ContextRecord], bool]:
+    """Return the records of a stored context with every tool call answered, and whether anything had to be changed.
+
+    For the author of a session store (runtime spec 4.7). `newest_events` returns the envelopes of the event log,
+    newest first; it is called only if a call is open.
+    """
+    from kimi.infrastructure.store.call_repair import answer_open_calls
+    from kimi.infrastructure.store.event_line import encode_event_line
+
+    return answer_open_calls(records, lambda: (encode_event_line(event, 0.0) for event in newest_events()))
+
+
+def find_session_title(state: SessionState, events: Iterable[bytes]) -> str | None:
+    """Return the title of a stored session for a listing; None if nothing was asked in it.
+
+    For the author of a session store. `events` are the envelopes of the event log, oldest first.
+    """
+    from kimi.infrastructure.store.event_line import encode_event_line
+    from kimi.infrastructure.store.session_listing import find_first_input, format_title
+
+    first = find_first_input(encode_event_line(event, 0.0) for event in events)
+    return None if first is None else format_title(state.custom_title or first)
 
 
 def build_session_catalog(share_dir: str) -> SessionCatalog:

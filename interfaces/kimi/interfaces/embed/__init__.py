@@ -19,6 +19,7 @@ import importlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from kimi.application.codec.envelope import encode_event
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import ChatModel, PreparedCall, ResponseEnd, SessionStore, ToolCallContext, Workspace
@@ -111,6 +112,7 @@ __all__ = [
     "UsageError",
     "Workspace",
     "build_memory_store",
+    "encode_event",
     "load_settings",
     "open_agent",
     "open_agent_sync",

@@ -18,7 +18,7 @@ from kimi.application.conversation.pending_requests import build_refusal
 from kimi.application.turn.run_turn import run_turn
 from kimi.domain.content.parts import ContentPart, UserInput
 from kimi.domain.errors import StateError, UsageError
-from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, Event
+from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, ApprovalResponse, Event
 from kimi.domain.events.request import Answer, ApprovalRequest, QuestionAnswer, QuestionRequest, Request
 from kimi.interfaces.embed.agent_turn import AgentTurn, TurnFeed
 from kimi.interfaces.embed.assembly import Assembly, SharedApp
@@ -70,6 +70,7 @@ class Agent:
         self._closing = anyio.Event()
         self._failure: BaseException | None = None
         self._feed: TurnFeed | None = None
+        self._asking: dict[str, anyio.CancelScope] = {}
         self._waiting_events: deque[Event] = deque(maxlen=MAX_WAITING_EVENTS)
 
     # --- opening and closing --------------------------------------------------------------------------------------
@@ -199,6 +200,9 @@ class Agent:
         except Exception as failure:
             error = failure
         finally:
+            for request_id, asking in self._asking.items():
+                if conversation.events.pending_requests.find(request_id) is None:
+                    asking.cancel()  # the turn is over, and nobody waits for the answer
             feed.finish(status, error)
         await conversation.files.sync()  # after the end: only a power failure needs it, and it takes time
 
@@ -227,6 +231,8 @@ class Agent:
                 for event in events:
                     if isinstance(event, REQUEST_TYPES):
                         self._hand_over(event)
+                    elif isinstance(event, ApprovalResponse) and event.request_id in self._asking:
+                        self._asking[event.request_id].cancel()  # somebody else has answered
                 await self._deliver(events)
         finally:
             channel.close()  # else a turn would wait for ever until its events are taken
@@ -252,14 +258,17 @@ class Agent:
 
     async def _answer(self, request: Request, answer: Callable[[], Awaitable[Answer]]) -> None:
         """Answer a request. An error of the function that should ends the turn, whose reader gets it."""
-        try:
-            found = await answer()
-        except Exception as error:
-            logger.exception("the function that answers a %s raised", type(request).__name__)
-            found = build_refusal(request)
-            if self._feed is not None:
-                self._feed.fail(error)
-        resolve_request(self.conversation, request.id, found)
+        found = build_refusal(request)
+        with anyio.CancelScope() as self._asking[request.id]:
+            try:
+                found = await answer()
+            except Exception as error:
+                logger.exception("the function that answers a %s raised", type(request).__name__)
+                if self._feed is not None:
+                    self._feed.fail(error)
+            finally:
+                del self._asking[request.id]
+            resolve_request(self._require_open()[0], request.id, found)
 
     def resolve(self, request: ApprovalRequest | QuestionRequest, answer: ApprovalVerdict | Mapping[str, Any]) -> bool:
         """Answer a request that came as an event; return False when it does not wait (any more).
