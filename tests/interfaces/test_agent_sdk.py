@@ -105,6 +105,13 @@ async def test_prompt_without_anybody_who_approves_is_refused(work: Path) -> Non
         sdk.prompt("go", work_dir=work)
 
 
+async def test_misspelled_arguments_are_refused(work: Path) -> None:
+    wrong: Any = {"yollo": True}
+    for make in (lambda: sdk.prompt("go", **wrong), lambda: sdk.Session.create(work, **wrong).send(None)):
+        with pytest.raises(TypeError, match="did you mean 'yolo'"):
+            make()
+
+
 async def test_prompt_takes_every_argument_of_the_package(work: Path, script: Script, tmp_path: Path) -> None:
     script("text: one")
     (tmp_path / "agent.yaml").write_text("version: 1\nagent: {extend: default, name: mine}\n")

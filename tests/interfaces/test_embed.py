@@ -90,7 +90,13 @@ async def test_cancelled_conversation_releases_its_session(tmp_path: Path) -> No
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PUBLIC = {"kimi.interfaces.embed", "kimi.interfaces.agent_sdk", "kimi.application.ports"}
+PUBLIC = {
+    "kimi.application.ports",
+    "kimi.interfaces.agent_sdk",
+    "kimi.interfaces.embed",
+    "kimi.interfaces.embed.models",
+    "kimi.interfaces.embed.storing",
+}
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs/embedding.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -113,8 +119,12 @@ def test_examples_import_public_modules_only() -> None:
 def run_example(directory: Path, opening: str, more: str = "") -> str:
     """What the example of the page says that holds `opening`."""
     (code,) = [block for block in EXAMPLES if opening in block]
+    return run_code(directory, code + more)
+
+
+def run_code(directory: Path, code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code + more],
+        [sys.executable, "-c", code],
         cwd=directory,
         env={**os.environ, "KIMI_SHARE_DIR": str(directory / "share")},
         capture_output=True,
@@ -124,6 +134,13 @@ def run_example(directory: Path, opening: str, more: str = "") -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_the_example_of_the_readme_has_less_than_twenty_lines_and_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [block for block in blocks if "open_agent" in block]
+    assert len(code.splitlines()) < 20
+    assert run_code(tmp_path, code) == "It has four words.\n"
 
 
 def test_the_first_example_runs(tmp_path: Path) -> None:

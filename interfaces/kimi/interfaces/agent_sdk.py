@@ -55,6 +55,7 @@ from kimi.domain.events.request import ApprovalAnswer, ApprovalKind
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.domain.turn import TurnStatus
 from kimi.interfaces.embed import NoAnswer, open_agent
+from kimi.interfaces.embed.options import check_option_names
 from kimi.interfaces.print.stream_json_output import MessageAssembly
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ class Session:
         cls, work_dir: object = None, *, session_id: str | None = None, **options: Unpack[SessionOptions]
     ) -> Session:
         """Open a new session, or that of `session_id`. Raises ConfigError, SessionStateError and other KimiErrors."""
+        check_option_names("create", options, SessionOptions)
         return cls(await _open(_build_agent(work_dir, options, session_id, "events")))
 
     @classmethod
@@ -281,6 +283,7 @@ class Session:
         cls, work_dir: object, session_id: str | None = None, **options: Unpack[SessionOptions]
     ) -> Session | None:
         """Open a stored session, the last one of the work directory without an id; None if there is none."""
+        check_option_names("resume", options, SessionOptions)
         agent = _build_agent(work_dir, options, session_id, "events", must_exist=True)
         try:
             return cls(await _open(agent))
@@ -353,6 +356,7 @@ def prompt(user_input: UserInput, **options: Unpack[PromptOptions]) -> AsyncGene
 
     Raises PromptValidationError without `yolo` and `approval_handler_fn`. Reading raises what `Session` does.
     """
+    check_option_names("prompt", options, PromptOptions)
     handler = options.get("approval_handler_fn")
     if handler is None and not options.get("yolo"):
         raise PromptValidationError("Give `approval_handler_fn`, which answers questions, or `yolo=True`.")

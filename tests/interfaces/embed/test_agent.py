@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,18 @@ from kimi.application.codec.envelope import encode_event
 from kimi.application.ports import ChatModel
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
-from kimi.domain.errors import APIStatusError, ConfigError, SessionBusy, StateError, UnknownSession, UsageError
+from kimi.domain.errors import (
+    APIStatusError,
+    ConfigError,
+    ModelNotSet,
+    SessionBusy,
+    StateError,
+    UnknownSession,
+    UsageError,
+)
 from kimi.domain.events.event import Event, HookResolved, Notification, StatusUpdate, ToolResult, TurnBegin, TurnEnd
 from kimi.domain.events.request import ApprovalAnswer, ApprovalRequest, HookAnswer, QuestionRequest
+from kimi.domain.history.history import find_unanswered_calls
 from kimi.domain.hook import CommandHook
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.store.memory import MemoryStore
@@ -117,6 +127,12 @@ async def test_error_of_the_model_is_raised_where_events_are_read(opened: Open) 
         assert await agent.ask("and now?") == "again"
 
 
+async def test_program_without_a_model_is_told_what_to_do(opened: Open) -> None:
+    async with opened(None) as agent:
+        with pytest.raises(ModelNotSet, match="run 'kimi setup', or give open_agent a `model`"):
+            await agent.ask("go")
+
+
 async def test_second_prompt_is_refused_while_a_turn_runs(opened: Open) -> None:
     async with opened(FakeModel([[TextPart("a"), forever]])) as agent:
         running = agent.prompt("one")
@@ -207,6 +223,28 @@ async def test_scope_of_anyio_around_a_turn_cancels_it(opened: Open) -> None:
                     scope.cancel()
         assert scope.cancelled_caught
         assert await agent.ask("and now?") == "again"
+
+
+@pytest.mark.spec("R-421")
+@pytest.mark.parametrize("how", ["break", "cancel"])
+async def test_turn_that_is_left_at_any_event_leaves_no_call_open(opened: Open, how: str) -> None:
+    scripts = ("text: a\n" + call("c1", "Glob", pattern="*"), write("c2"), "think: b\ntext: done")
+    store = MemoryStore("/w")
+    for at in range(1, 40):
+        async with opened(scripted_model(*scripts, *scripts), store=store, approve=lambda request: True) as agent:  # pyright: ignore
+            seen = 0
+            async for _ in agent.prompt("go"):
+                seen += 1
+                if seen == at:
+                    if how == "break":
+                        break
+                    agent.cancel()
+            agent.use_model(scripted_model("text: next", "text: next"))  # the first may go to the turn that ends
+            assert await agent.ask("and now?") == "next"
+            assert not find_unanswered_calls(agent.history)
+        if seen < at:
+            return
+    raise AssertionError("the turn has more events than that")
 
 
 @pytest.mark.spec("R-421")
@@ -377,9 +415,9 @@ async def test_function_that_is_still_asking_is_cancelled_with_the_turn(opened: 
 
     asking = anyio.Event()
     async with opened(scripted_model(write(), "text: next"), approve=approve) as agent:
+        turn = agent.prompt("write")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel_when_asked)
-            turn = agent.prompt("write")
             async for _ in turn:
                 pass
         assert turn.status is not None
@@ -580,7 +618,7 @@ async def test_usage_of_a_turn_and_of_the_session_is_counted(opened: Open) -> No
 
 
 async def test_wrong_options_are_refused_with_what_to_do(opened: Open, tmp_path: Path) -> None:
-    settings = Settings(share_dir=str(tmp_path / "share"), work_dir=str(tmp_path))
+    settings = Settings(share_dir=str(tmp_path / "share"), work_dir=str(tmp_path / "work"))
     cases: list[tuple[type[Exception], str, object, dict[str, Any]]] = [
         (UsageError, "thinking in `settings`", None, {"settings": settings, "thinking": True}),
         (ConfigError, "no model 'x'", "x", {"settings": settings}),
@@ -594,6 +632,32 @@ async def test_wrong_options_are_refused_with_what_to_do(opened: Open, tmp_path:
         with pytest.raises(error, match=text):
             await agent.open()
         await agent.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"tool": []}, TypeError, "'tool'; did you mean 'tools'?"),
+        ({"zzz": 1}, TypeError, "unexpected keyword argument 'zzz'$"),
+        ({"approve": "yes"}, UsageError, "`approve` is 'yes'"),
+        ({"answer_questions": "yes"}, UsageError, "`answer_questions` is 'yes'"),
+        ({"settings": Settings(share_dir="/s", work_dir="/elsewhere")}, UsageError, "say it once"),
+    ],
+)
+def test_misspelled_options_are_refused_at_once(opened: Open, options: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text.rstrip("$"))):
+        opened(None, **options)
+
+
+async def test_work_directory_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no directory"):
+        await open_agent(tmp_path / "none", scripted_model(), share_dir=tmp_path).open()
+
+
+async def test_prompt_that_nobody_reads_is_warned_about(opened: Open) -> None:
+    async with opened(scripted_model()) as agent:
+        with pytest.warns(RuntimeWarning, match="never read"):
+            agent.prompt("go")
 
 
 async def test_session_that_is_open_elsewhere_is_busy(opened: Open, tmp_path: Path) -> None:

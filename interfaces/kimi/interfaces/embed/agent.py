@@ -17,13 +17,13 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.pending_requests import build_refusal
 from kimi.application.turn.run_turn import run_turn
 from kimi.domain.content.parts import ContentPart, UserInput
-from kimi.domain.errors import StateError, UsageError
+from kimi.domain.errors import ModelNotSet, StateError, UsageError
 from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, ApprovalResponse, Event
 from kimi.domain.events.request import Answer, ApprovalRequest, QuestionAnswer, QuestionRequest, Request
 from kimi.interfaces.embed.agent_turn import AgentTurn, TurnFeed
 from kimi.interfaces.embed.assembly import Assembly, SharedApp
 from kimi.interfaces.embed.callbacks import RequestAnswers, build_approval
-from kimi.interfaces.embed.options import AgentOptions, ApprovalVerdict, ModelOption
+from kimi.interfaces.embed.options import AgentOptions, ApprovalVerdict, ModelOption, check_option_names
 from kimi.interfaces.process.log import set_session_id
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kimi.embed")
 T = TypeVar("T")
 
+NO_MODEL: Final = "No model is configured: run 'kimi setup', or give open_agent a `model`."
+
 MAX_WAITING_EVENTS: Final = 256
 """How many events between two turns are kept for the next one; what is older is dropped."""
 
@@ -44,12 +46,23 @@ MAX_WAITING_EVENTS: Final = 256
 def open_agent(work_dir: str | Path = ".", model: ModelOption | None = None, **options: Unpack[AgentOptions]) -> Agent:
     """Return an agent for `async with open_agent(...) as agent:`, which opens its session and closes it.
 
-    `model` is a name of the configuration, a `ModelSettings`, or a `ChatModel` of your own; without it the agent has
-    the model that the user has configured. Opening raises UsageError and ConfigError (what to correct),
-    UnknownSession, SessionBusy, InvalidSessionId and StoreFailed.
+    `work_dir` is the current directory if it is left out. `model` is a name of the configuration, a `ModelSettings`,
+    or a `ChatModel` of your own; without it the agent has the model that the user has configured. Opening raises
+    UsageError and ConfigError (what to correct), UnknownSession, SessionBusy, InvalidSessionId and StoreFailed; a
+    misspelled option is a TypeError at once.
     """
-    directory = os.path.abspath(os.path.expanduser(work_dir))
-    return Agent(Assembly(directory, model, options, RequestAnswers(options)))
+    check_option_names("open_agent", options, AgentOptions)
+    return Agent(Assembly(_find_work_dir(work_dir, options), model, options, RequestAnswers(options)))
+
+
+def _find_work_dir(given: str | Path | None, options: AgentOptions) -> str:
+    settings = options.get("settings")
+    if given is None:
+        return settings.work_dir if settings is not None else os.getcwd()
+    directory = os.path.abspath(os.path.expanduser(given))
+    if settings is not None and directory != os.path.abspath(settings.work_dir):
+        raise UsageError(f"`work_dir` is '{directory}' and that of `settings` '{settings.work_dir}': say it once.")
+    return directory
 
 
 class Agent:
@@ -197,6 +210,8 @@ class Agent:
         error: Exception | None = None
         try:
             status = await run_turn(conversation, running, user_input)
+        except ModelNotSet as failure:
+            error = failure if failure.reason else ModelNotSet(NO_MODEL)
         except Exception as failure:
             error = failure
         finally:

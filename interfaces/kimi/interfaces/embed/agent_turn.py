@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
@@ -116,6 +117,16 @@ class AgentTurn:
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return _TurnReader(self)
+
+    def __del__(self) -> None:
+        if self._feed is None and not self._is_closed:
+            warnings.warn(
+                "A prompt was never read, so nothing was asked: write `async for event in agent.prompt(...)` or "
+                "`await agent.ask(...)`.",
+                RuntimeWarning,
+                source=self,
+                stacklevel=1,
+            )
 
     async def next_event(self) -> Event | None:
         """Return the next event; None after the end. The first call begins the turn.

@@ -56,6 +56,8 @@ class Assembly:
 
     def load_app(self) -> SharedApp:
         """Return the container. Reads files. Raises UsageError or ConfigError, which say what to correct."""
+        if "workspace" not in self.options and not os.path.isdir(self.work_dir):
+            raise UsageError(f"`work_dir` names '{self.work_dir}', which is no directory.")
         settings = _adapt_settings(self._load_settings(), self.model, self.options)
         replaced: dict[str, object] = {}
         if self.model is not None and not isinstance(self.model, str | ModelSettings):

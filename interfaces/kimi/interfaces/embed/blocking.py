@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def open_agent_sync(
-    work_dir: str | Path = ".", model: ModelOption | None = None, **options: Unpack[AgentOptions]
+    work_dir: str | Path | None = None, model: ModelOption | None = None, **options: Unpack[AgentOptions]
 ) -> SyncAgent:
     """Return an agent for `with open_agent_sync(...) as agent:`, with the arguments and errors of `open_agent`.
 

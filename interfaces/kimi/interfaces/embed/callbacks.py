@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kimi.application.conversation.pending_requests import build_refusal
+from kimi.domain.errors import UsageError
 from kimi.domain.events.request import (
     Answer,
     ApprovalAnswer,
@@ -55,6 +56,10 @@ class RequestAnswers:
     def __init__(self, options: AgentOptions) -> None:
         self._approve = options.get("approve", "reject")
         self._ask = options.get("answer_questions")
+        if not callable(self._approve) and self._approve not in ("reject", "all", "events"):
+            raise UsageError(f"`approve` is {self._approve!r}: give 'reject', 'all', 'events' or a function.")
+        if not callable(self._ask) and self._ask not in (None, "events"):
+            raise UsageError(f"`answer_questions` is {self._ask!r}: give 'events' or a function.")
         self._hooks = {
             f"hook-{number}": hook
             for number, hook in enumerate(options.get("hooks", ()), 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
@@ -74,7 +75,7 @@ class AgentOptions(TypedDict, total=False):
     must_exist: bool
     """Raise UnknownSession instead of beginning a session."""
     settings: Settings
-    """The whole configuration. No file is read then, and the options below cannot be used."""
+    """The whole configuration, with its work directory. No file is read then, and the options below are no use."""
     config: str | Path
     """A configuration as TOML or JSON, or the path of one, in place of that of the user."""
     share_dir: str | Path
@@ -109,3 +110,13 @@ class InvalidAnswer(KimiError):
     def __init__(self, message: str, text: str) -> None:
         super().__init__(message)
         self.text = text
+
+
+def check_option_names(function: str, given: Iterable[str], options: type[Any]) -> None:
+    """Check the names of keyword arguments against a TypedDict, which Python itself does not. Raises TypeError."""
+    known: frozenset[str] = options.__optional_keys__
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            advice = f"; did you mean '{close[0]}'?" if close else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{advice}")
