@@ -147,3 +147,39 @@ def test_interrupted_answer_is_an_error(opened: Open) -> None:
         threading.Timer(0.1, turn.cancel).start()
         with pytest.raises(NoAnswer):
             turn.answer()
+
+
+def test_loop_that_outlives_its_agent_ends_quietly(opened: Open) -> None:
+    agent = opened(FakeModel([[TextPart("a"), forever]])).open()
+    events = iter(agent.prompt("go"))
+    assert isinstance(next(events), TurnBegin)
+    agent.close()
+    with pytest.raises(StateError, match="not open"):
+        next(events)
+    unread = opened(FakeModel([[TextPart("a"), forever]])).open()
+    left = iter(unread.prompt("go"))
+    next(left)
+    unread.close()
+    del left
+
+
+@pytest.mark.spec("R-427")
+def test_agent_that_another_thread_closes_ends_the_loop_that_reads(opened: Open) -> None:
+    with opened(FakeModel([[TextPart("a"), forever]])) as agent:
+        reading = threading.Event()
+
+        def read() -> str:
+            try:
+                for event in agent.prompt("go"):
+                    if isinstance(event, TextPart):
+                        reading.set()
+            except StateError as error:
+                return str(error)
+            return "ended"
+
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(read)
+            assert reading.wait(20)
+            agent.close()
+            assert waiting.result(20) in ("ended", "The agent is not open; use `with`.")
+    assert not agent_threads()

@@ -43,7 +43,9 @@ MAX_WAITING_EVENTS: Final = 256
 """How many events between two turns are kept for the next one; what is older is dropped."""
 
 
-def open_agent(work_dir: str | Path = ".", model: ModelOption | None = None, **options: Unpack[AgentOptions]) -> Agent:
+def open_agent(
+    work_dir: str | Path | None = None, model: ModelOption | None = None, **options: Unpack[AgentOptions]
+) -> Agent:
     """Return an agent for `async with open_agent(...) as agent:`, which opens its session and closes it.
 
     `work_dir` is the current directory if it is left out. `model` is a name of the configuration, a `ModelSettings`,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kimi.interfaces.embed.agent_turn import AgentTurn
 
 T = TypeVar("T")
+
+_NOT_OPEN: Final = "The agent is not open; use `with`."
 
 
 def open_agent_sync(
@@ -41,8 +43,8 @@ class SyncTurn:
     Leaving the loop early cancels the turn.
     """
 
-    def __init__(self, portal: BlockingPortal, turn: AgentTurn) -> None:
-        self._portal = portal
+    def __init__(self, agent: SyncAgent, turn: AgentTurn) -> None:
+        self._agent = agent
         self._turn = turn
 
     @property
@@ -57,18 +59,19 @@ class SyncTurn:
 
     def __iter__(self) -> Generator[Event, None, None]:
         try:
-            while (event := self._portal.call(self._turn.next_event)) is not None:
+            while (event := self._agent.call(self._turn.next_event)) is not None:
                 yield event
         finally:
-            self._portal.call(self._turn.close)
+            with suppress(StateError):  # closed meanwhile, and the turn with it
+                self._agent.call(self._turn.close)
 
     def answer(self) -> str:
         """Read to the end and return the text of the answer; see `AgentTurn.answer`."""
-        return self._portal.call(self._turn.answer)
+        return self._agent.call(self._turn.answer)
 
     def cancel(self) -> None:
         """Ask the turn to end; its last events still come."""
-        self._portal.call(self._turn.cancel)
+        self._agent.call(self._turn.cancel)
 
 
 class SyncAgent:
@@ -109,16 +112,15 @@ class SyncAgent:
         with self._lock:
             if self._context is None or self._agent is None or self._portal is None:
                 return
+            context, portal, self._context, self._portal = self._context, self._portal, None, None
             try:
-                self._portal.call(self._agent.close)
+                portal.call(self._agent.close)
             finally:
-                context, self._context, self._portal = self._context, None, None
                 context.__exit__(None, None, None)
 
     def prompt(self, user_input: str | Sequence[ContentPart]) -> SyncTurn:
         """Return a turn, which runs while its events are read: `for event in agent.prompt("...")`."""
-        portal, agent = self._require_open()
-        return SyncTurn(portal, agent.prompt(user_input))
+        return SyncTurn(self, self.agent.prompt(user_input))
 
     @overload
     def ask(self, user_input: str | Sequence[ContentPart]) -> str: ...
@@ -126,44 +128,52 @@ class SyncAgent:
     def ask(self, user_input: str | Sequence[ContentPart], answer_type: type[T]) -> T: ...
     def ask(self, user_input: str | Sequence[ContentPart], answer_type: type[Any] | None = None) -> Any:
         """Run a turn and return its answer; see `Agent.ask`."""
-        portal, agent = self._require_open()
-        if answer_type is None:
-            return portal.call(agent.ask, user_input)
-        return portal.call(agent.ask, user_input, answer_type)
+        ask: Callable[..., Any] = self.agent.ask
+        return self.call(partial(ask, user_input, answer_type))
 
     def cancel(self) -> bool:
         """Ask the running turn to end, from any thread; return False when none runs."""
-        portal, agent = self._require_open()
-        return portal.call(agent.cancel)
+        return self.call(self.agent.cancel)
 
     def steer(self, user_input: str | Sequence[ContentPart]) -> None:
         """Add a message to the running turn, from any thread. Raises StateError when no turn takes one."""
-        portal, agent = self._require_open()
-        portal.call(agent.steer, user_input)
+        self.call(partial(self.agent.steer, user_input))
 
     def resolve(self, request: ApprovalRequest | QuestionRequest, answer: ApprovalVerdict | Mapping[str, Any]) -> bool:
         """Answer a request that came as an event, from any thread; see `Agent.resolve`."""
-        portal, agent = self._require_open()
-        return portal.call(agent.resolve, request, answer)
+        return self.call(partial(self.agent.resolve, request, answer))
 
     def use_model(self, model: ModelOption, *, thinking: bool | None = None) -> None:
         """Use another model from the next step on; see `Agent.use_model`."""
-        portal, agent = self._require_open()
-        portal.call(partial(agent.use_model, model, thinking=thinking))
+        self.call(partial(self.agent.use_model, model, thinking=thinking))
+
+    def call(self, function: Callable[[], T | Awaitable[T]]) -> T:
+        """Call a function on the agent's event loop and return its result. Raises StateError when that has ended."""
+        portal = self._portal
+        if portal is None:
+            raise StateError(_NOT_OPEN)
+        try:
+            return portal.call(cast("Callable[[], T]", function))
+        except RuntimeError as error:
+            if self._portal is None:  # closed by another thread at this moment
+                raise StateError(_NOT_OPEN) from error
+            raise
+
+    @property
+    def agent(self) -> Agent:
+        """The agent, whose methods belong to its own event loop. Raises StateError when it is not open."""
+        if self._portal is None or self._agent is None:
+            raise StateError(_NOT_OPEN)
+        return self._agent
 
     @property
     def session_id(self) -> str:
         """The id of the session, to go on with it later."""
         if self._agent is None:
-            raise StateError("The agent is not open; use `with`.")
+            raise StateError(_NOT_OPEN)
         return self._agent.session_id
 
     @property
     def usage(self) -> UsageFigures:
         """The tokens and the cost of the last turn and of the session."""
-        return self._require_open()[1].usage
-
-    def _require_open(self) -> tuple[BlockingPortal, Agent]:
-        if self._portal is None or self._agent is None:
-            raise StateError("The agent is not open; use `with`.")
-        return self._portal, self._agent
+        return self.agent.usage
