@@ -268,6 +268,30 @@ async def test_closing_ends_the_turn_and_may_be_repeated(opened: Open, tmp_path:
         assert len(said(again, "tool")) == 1
 
 
+@pytest.mark.spec("R-421")
+@pytest.mark.parametrize("where", ["tool", "approve", "loop"])
+async def test_agent_that_is_closed_from_within_ends_and_nothing_hangs(opened: Open, where: str) -> None:
+    async def stop() -> str:
+        """Stop the agent."""
+        await agent.close()
+        return "stopped"
+
+    async def approve(request: ApprovalRequest) -> bool:
+        await agent.close()
+        return True
+
+    script = call("c1", "stop") if where == "tool" else write()
+    options: dict[str, Any] = {"approve": approve} if where == "approve" else {"approve": "events", "tools": [stop]}
+    with anyio.fail_after(20):
+        async with opened(scripted_model(script, "text: on"), **options) as agent:
+            async for event in agent.prompt("go"):
+                if where == "loop" and isinstance(event, ApprovalRequest):
+                    await agent.close()
+        assert agent.is_closed
+    async with opened(scripted_model(), session=agent.session_id) as again:
+        assert not find_unanswered_calls(again.history)
+
+
 async def test_error_of_the_body_is_raised_as_it_is(opened: Open) -> None:
     async def fail() -> None:
         async with opened(scripted_model("text: a")) as agent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,4 +183,17 @@ def test_agent_that_another_thread_closes_ends_the_loop_that_reads(opened: Open)
             assert reading.wait(20)
             agent.close()
             assert waiting.result(20) in ("ended", "The agent is not open; use `with`.")
+    assert not agent_threads()
+
+
+def test_tool_that_closes_its_agent_ends_it(opened: Open) -> None:
+    def stop() -> str:
+        """Stop the agent."""
+        agent.close()
+        return "stopped"
+
+    agent = opened(scripted_model(call("c1", "stop"), "text: on"), tools=[stop])
+    with agent, suppress(StateError):
+        for _ in agent.prompt("go"):
+            pass
     assert not agent_threads()

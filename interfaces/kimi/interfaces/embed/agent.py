@@ -7,6 +7,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, overload
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kimi.embed")
 T = TypeVar("T")
+
+_working_for: ContextVar[Agent | None] = ContextVar("kimi_agent", default=None)
+"""The agent whose turn or request the current task works for: it cannot wait for the end of that."""
 
 NO_MODEL: Final = "No model is configured: run 'kimi setup', or give open_agent a `model`."
 
@@ -116,10 +120,11 @@ class Agent:
     async def close(self) -> None:
         """Cancel the turn, end what runs beside it, and close the session. Idempotent.
 
-        Takes as long as hooks and programs need to end. It is not broken off by a cancellation.
+        Takes as long as hooks and programs need to end. It is not broken off by a cancellation. In a tool, hook or
+        other function that the agent calls it only asks for the end, which comes after that function.
         """
         self._closing.set()
-        if self._host is not None:
+        if self._host is not None and _working_for.get() is not self:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([self._host])
 
@@ -208,6 +213,8 @@ class Agent:
     async def _run_turn(
         self, conversation: Conversation, feed: TurnFeed, running: RunningTurn, user_input: UserInput
     ) -> None:
+        _working_for.set(self)
+        set_session_id(conversation.id)
         status: TurnStatus | None = None
         error: Exception | None = None
         try:
@@ -275,6 +282,7 @@ class Agent:
 
     async def _answer(self, request: Request, answer: Callable[[], Awaitable[Answer]]) -> None:
         """Answer a request. An error of the function that should ends the turn, whose reader gets it."""
+        _working_for.set(self)
         found = build_refusal(request)
         with anyio.CancelScope() as self._asking[request.id]:
             try:
