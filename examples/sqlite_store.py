@@ -16,9 +16,9 @@ import tempfile
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from kimi.interfaces.embed import open_agent, scripted_model
 from kimi.interfaces.embed.storing import StoreFailed
@@ -63,7 +63,7 @@ class SqliteDatabase:
             return False
         with self._faults():
             os.makedirs(f"{self._path}.locks", exist_ok=True)
-            connection = sqlite3.connect(f"{self._path}.locks/{quote(key, safe='')[-200:]}", timeout=0)
+            connection = sqlite3.connect(f"{self._path}.locks/{sha256(key.encode()).hexdigest()}", timeout=0)
             try:
                 connection.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError:

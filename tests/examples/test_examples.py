@@ -230,7 +230,8 @@ async def read(model: OllamaModel, history: Sequence[Message] = ()) -> list[Any]
 
 
 async def test_custom_model_keeps_the_promises_of_the_port() -> None:
-    call: Any = {"message": {"tool_calls": [{"function": {"name": "f", "arguments": {}}}] * 2}}
+    function: dict[str, Any] = {"name": "f", "arguments": {}}
+    call = {"message": {"tool_calls": [{"function": function}] * 2}}
     async with ollama([say("a"), call, DONE]) as (url, _):
         items = await read(OllamaModel("m", url))
     calls = [item for item in items if isinstance(item, ToolCall)]

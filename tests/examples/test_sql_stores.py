@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -87,7 +86,7 @@ async def test_session_of_another_process_is_busy_until_that_process_was_killed(
         with pytest.raises(StoreFailed, match="exists already"):
             intruder.append_context([user_message("mine")])
     finally:
-        holder.send_signal(signal.SIGKILL)
+        holder.kill()
         holder.communicate()
     files = await SqlStore(store.database, "/w", lock_wait_s=10).open("s")
     assert files is not None

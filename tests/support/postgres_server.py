@@ -23,7 +23,7 @@ def open_schema() -> str:
     """Return the connection text of an empty schema. Skips the test where there is no PostgreSQL."""
     directory = _start_server()
     if directory is None:
-        pytest.skip("no PostgreSQL: install the package postgresql (initdb and postgres are needed)")
+        pytest.skip("no PostgreSQL that can be started: the programs initdb and postgres are needed, and not as root")
     name = f"test_{os.getpid()}_{next(_schemas)}"
     conninfo = f"host={directory} user=kimi dbname=postgres"
     with psycopg.connect(conninfo, autocommit=True) as connection:
@@ -39,7 +39,7 @@ def _start_server() -> str | None:
         return None
     directory = tempfile.mkdtemp(prefix="kimi-pg-")  # short: a socket's path may have 107 characters
     user = None
-    if sys.platform != "win32" and os.getuid() == 0:  # the server refuses to run as root
+    if os.getuid() == 0:  # the server refuses to run as root; its package has made this user
         user = "postgres"
         shutil.chown(directory, user, user)
     data = os.path.join(directory, "data")
@@ -58,9 +58,17 @@ def _start_server() -> str | None:
 
 
 def _find_programs() -> str | None:
+    if sys.platform == "win32" or (os.getuid() == 0 and not _has_user("postgres")):
+        return None
     found = shutil.which("initdb")
     folders = [os.path.dirname(found)] if found else sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
     return next((folder for folder in folders if os.path.exists(os.path.join(folder, "postgres"))), None)
+
+
+def _has_user(name: str) -> bool:
+    import pwd
+
+    return name in (entry.pw_name for entry in pwd.getpwall())
 
 
 def _wait_for_server(directory: str) -> None:

@@ -95,9 +95,10 @@ class SyncAgent:
         with self._lock:
             if self._context is not None or self._agent is not None:
                 raise StateError("An agent is opened once; call open_agent_sync again.")
-            self._context = start_blocking_portal("asyncio", name="kimi agent")
+            self._context = start_blocking_portal("asyncio")
             portal = self._context.__enter__()
             try:
+                portal.call(_name_thread)
                 self._agent = portal.call(self._make)
                 portal.call(self._agent.open)
             except BaseException:
@@ -177,3 +178,7 @@ class SyncAgent:
     def usage(self) -> UsageFigures:
         """The tokens and the cost of the last turn and of the session."""
         return self.agent.usage
+
+
+def _name_thread() -> None:
+    threading.current_thread().name = "kimi agent"
