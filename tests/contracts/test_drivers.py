@@ -216,6 +216,15 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
         "model": scripted_model(*[call(f"c{number}", "Glob", pattern="*") for number in range(5)]),
         "prompts": ["go"],
     },
+    "subagent": lambda: {
+        "model": scripted_model(
+            call("c1", "Agent", description="Look", prompt="Look around."),
+            call("d1", "WriteFile", path="new.txt", content="by a subagent"),
+            "text: " + "A long report. " * 20,
+            "text: done",
+        ),
+        "prompts": ["go"],
+    },
     "hooks": lambda: {
         "model": scripted_model(call("c1", "Glob", pattern="*"), "text: done"),
         "prompts": ["go"],
@@ -235,7 +244,8 @@ def normalised(heard: Heard, directory: Path) -> tuple[list[Any], list[str]]:
     """What was heard without what differs from run to run: paths, times, and ids, which are numbered."""
     known: dict[str, str] = {}
     text = json.dumps(heard.events).replace(str(directory), "DIR")
-    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", lambda found: known.setdefault(found[0], f"id-{len(known)}"), text)
+    ids = r"[0-9a-f]{8}-[0-9a-f-]{27}|\ba[0-9a-f]{8}\b"
+    text = re.sub(ids, lambda found: known.setdefault(found[0], f"id-{len(known)}"), text)
     text = re.sub(r'"duration_ms": \d+', '"duration_ms": 0', text)
     return json.loads(text), heard.ends
 

@@ -673,6 +673,30 @@ def test_misspelled_options_are_refused_at_once(opened: Open, options: Any, erro
         opened(None, **options)
 
 
+async def test_every_option_of_a_start_reaches_the_settings(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("version: 1\nagent: {extend: default, name: mine}\n")
+    agent = opened(
+        None,
+        agent_file=tmp_path / "agent.yaml",
+        thinking=True,
+        mcp_configs=['{"mcpServers": {}}', {"mcpServers": {}}],
+        skills_dirs=[tmp_path],
+        additional_dirs=[tmp_path / "more"],
+        plan=True,
+        sandbox="off",
+        slash_commands=False,
+        max_steps=7,
+        max_attempts=2,
+        ralph_iterations=1,
+    )
+    async with agent:
+        limits, policy = agent.conversation.turns.limits, agent.conversation.policy
+        assert (limits.max_steps, limits.max_attempts, limits.ralph_iterations) == (7, 2, 1)
+        assert policy.plan
+        assert not agent.conversation.resources.takes_commands
+        assert agent.conversation.files.state.additional_dirs == (str(tmp_path / "more"),)
+
+
 async def test_work_directory_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no directory"):
         await open_agent(tmp_path / "none", scripted_model(), share_dir=tmp_path).open()

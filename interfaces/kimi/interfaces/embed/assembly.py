@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FILE_OPTIONS: Final = (
     *("config", "share_dir", "agent", "agent_file", "thinking", "mcp_configs", "skills_dirs", "additional_dirs"),
-    *("plan", "slash_commands", "max_steps", "max_attempts", "ralph_iterations"),
+    *("plan", "sandbox", "slash_commands", "max_steps", "max_attempts", "ralph_iterations"),
 )
 """The options that are part of the settings; a caller who gives whole settings says them there."""
 
@@ -180,6 +180,7 @@ def _build_flags(work_dir: str, model: ModelOption | None, options: AgentOptions
         model=model if isinstance(model, str) else None,
         thinking=options.get("thinking"),
         plan=options.get("plan", False),
+        sandbox=options.get("sandbox"),
         no_slash_commands=not options.get("slash_commands", True),
         agent=options.get("agent"),
         skills_dirs=_absolute(options.get("skills_dirs", ())),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from kimi.application.ports import ChatModel, OpenModel, SessionStore, Tool, Workspace
+from kimi.application.settings.flags import SandboxMode
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.errors import KimiError
 from kimi.domain.events.request import (
@@ -89,6 +90,8 @@ class AgentOptions(TypedDict, total=False):
     skills_dirs: Sequence[str | Path]
     additional_dirs: Sequence[str | Path]
     plan: bool
+    sandbox: SandboxMode
+    """What commands are confined to."""
     slash_commands: bool
     """Whether a prompt that begins with `/` may be a command; False for prompts that others wrote."""
     max_steps: int
