@@ -292,6 +292,24 @@ async def test_agent_that_is_closed_from_within_ends_and_nothing_hangs(opened: O
         assert not find_unanswered_calls(again.history)
 
 
+async def test_agent_inside_of_a_tool_of_another_may_close_both(opened: Open) -> None:
+    async def stop() -> str:
+        """Stop the outer agent."""
+        await outer.close()
+        return "stopped"
+
+    async def delegate() -> str:
+        """Let another agent stop this one."""
+        async with opened(scripted_model(call("d1", "stop"), "text: inner"), tools=[stop]) as inner:
+            return await inner.ask("go")
+
+    with anyio.fail_after(20):
+        async with opened(scripted_model(call("c1", "delegate"), "text: on"), tools=[delegate]) as outer:
+            async for _ in outer.prompt("go"):
+                pass
+        assert outer.is_closed
+
+
 async def test_error_of_the_body_is_raised_as_it_is(opened: Open) -> None:
     async def fail() -> None:
         async with opened(scripted_model("text: a")) as agent:

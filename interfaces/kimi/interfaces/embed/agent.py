@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kimi.embed")
 T = TypeVar("T")
 
-_working_for: ContextVar[Agent | None] = ContextVar("kimi_agent", default=None)
-"""The agent whose turn or request the current task works for: it cannot wait for the end of that."""
+_working_for: ContextVar[tuple[Agent, ...]] = ContextVar("kimi_agents", default=())
+"""The agents whose turns or requests the current task works for: it cannot wait for the end of those."""
 
 NO_MODEL: Final = "No model is configured: run 'kimi setup', or give open_agent a `model`."
 
@@ -124,7 +124,7 @@ class Agent:
         other function that the agent calls it only asks for the end, which comes after that function.
         """
         self._closing.set()
-        if self._host is not None and _working_for.get() is not self:
+        if self._host is not None and self not in _working_for.get():
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([self._host])
 
@@ -213,7 +213,7 @@ class Agent:
     async def _run_turn(
         self, conversation: Conversation, feed: TurnFeed, running: RunningTurn, user_input: UserInput
     ) -> None:
-        _working_for.set(self)
+        _working_for.set((*_working_for.get(), self))
         set_session_id(conversation.id)
         status: TurnStatus | None = None
         error: Exception | None = None
@@ -282,7 +282,7 @@ class Agent:
 
     async def _answer(self, request: Request, answer: Callable[[], Awaitable[Answer]]) -> None:
         """Answer a request. An error of the function that should ends the turn, whose reader gets it."""
-        _working_for.set(self)
+        _working_for.set((*_working_for.get(), self))
         found = build_refusal(request)
         with anyio.CancelScope() as self._asking[request.id]:
             try:
