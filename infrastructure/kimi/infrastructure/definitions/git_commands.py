@@ -54,7 +54,9 @@ _PLAIN_ENTRIES = ("HEAD", "config", "index", "refs", "objects", "packed-refs", "
 """What a link could replace by the same of another repository."""
 
 
-def start_git(work_dir: str, arguments: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+def start_git(
+    work_dir: str, arguments: Sequence[str], environ: Mapping[str, str], *, stderr: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes] | None:
     """Start git for the project of a work directory, in a session of its own; its output is a pipe.
 
     Returns None where there is no git, no repository, or one that belongs to another user or leads elsewhere.
@@ -74,7 +76,7 @@ def start_git(work_dir: str, arguments: Sequence[str], environ: Mapping[str, str
             env={**kept, "PATH": os.path.dirname(git), **_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             start_new_session=True,
         )
     except OSError:

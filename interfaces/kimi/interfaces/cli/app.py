@@ -222,7 +222,7 @@ def root(
     ] = None,
 ) -> int | None:
     command = context.invoked_subcommand
-    if command not in (None, "acp", "doctor", "web"):
+    if command not in (None, "acp", "batch", "doctor", "web"):
         return None
     if acp_setup and not acp:
         raise UsageError("Only 'kimi acp' and '--acp' have a setup; use 'kimi setup'", "--setup")
@@ -322,11 +322,20 @@ def acp(
     return _run_setup(context) if setup else context.obj(context.meta[_FLAGS_KEY])
 
 
-@app.command(
-    help="Find, show, delete and fork stored sessions.",
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
+_PASSED_ON: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+}
+
+
+@app.command(help="Run the prompts of a file, each in its own directory.", **_PASSED_ON)
+def batch(context: typer.Context) -> int:
+    from kimi.interfaces.cli.batch import run_command  # start-up time
+
+    return run_command(context.args, context.meta[_FLAGS_KEY])
+
+
+@app.command(help="Find, show, delete and fork stored sessions.", **_PASSED_ON)
 def sessions(context: typer.Context) -> int:
     from kimi.interfaces.cli.sessions import run_sessions  # start-up time: not with each start of a driver
 

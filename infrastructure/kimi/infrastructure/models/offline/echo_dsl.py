@@ -33,6 +33,8 @@ class EchoScript:
     message_id: str | None = None
     usage: TokenUsage | None = None
     error: ChatProviderError | None = None
+    delay_s: float = 0.0
+    """How long the provider takes before its first item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ def _apply_line(script: EchoScript, line: _ScriptLine) -> None:
             script.usage = _parse_usage(line.payload)
         case "error":
             script.error = script.error or _parse_error(line)
+        case "delay_ms":
+            script.delay_s = _parse_count("delay_ms", line.payload) / 1000
         case kind if kind in _PART_PARSERS:
             script.parts.append(_PART_PARSERS[kind](line))
         case kind:

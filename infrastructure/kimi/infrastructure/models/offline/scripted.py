@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
+from anyio import sleep
 from anyio.lowlevel import checkpoint
 
 from kimi.application.ports import ModelItem, ResponseEnd
@@ -53,7 +54,7 @@ class ScriptedModel:
 
 
 async def _stream_items(script: EchoScript) -> AsyncGenerator[ModelItem]:
-    await checkpoint()
+    await (sleep(script.delay_s) if script.delay_s else checkpoint())
     for part in _assign_unique_ids(script.parts):
         yield part
     if not any(_is_visible(part) for part in script.parts):

@@ -78,6 +78,11 @@ class FileLock:
         """Whether this object holds the lock."""
         return self._fd is not None
 
+    @property
+    def descriptor(self) -> int | None:
+        """The open file that is locked; a process that inherits it holds the lock, too, as long as it lives."""
+        return self._fd
+
     def try_acquire(self) -> bool:
         """Acquire the lock if it is free.
 

@@ -1,0 +1,104 @@
+"""What a batch needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from kimi.application.settings.flags import Flags
+from kimi.domain.batch import AttemptOutcome, BatchResult, BatchStatus, BatchTask, BatchWorktree, DiffStat
+from kimi.domain.errors import KimiError
+from kimi.domain.turn import UsageTotal
+
+OnUsage: TypeAlias = Callable[[UsageTotal], None]
+"""Is told what an attempt has used so far."""
+
+
+class WorkerLost(KimiError):
+    """The worker that an attempt ran in has died, or does not respond; nothing is known of the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOrder:
+    """One attempt at a task, with all that a worker must know. `flags` are those of the program, without the task."""
+
+    task: BatchTask
+    directory: str
+    flags: Flags
+    number: int = 1
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables that a worker on another machine would not have; those of the task come on top."""
+
+
+class WorkerPool(Protocol):
+    """Workers that attempts run in: processes of this machine or of a cluster."""
+
+    async def run(self, order: AttemptOrder, on_usage: OnUsage, *, alone: bool) -> AttemptOutcome:
+        """Run one attempt to its end. With `alone` nothing else runs in its worker.
+
+        Cancelled: the attempt is ended, and its programs with it, before this raises. Raises WorkerLost.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class TaskProgress:
+    """What the journal tells of a task: how often it was started, how it went, and what was used."""
+
+    digest: str = ""
+    starts: int = 0
+    failures: int = 0
+    """Attempts that failed in a way that may pass."""
+    losses: int = 0
+    """Attempts whose worker was lost."""
+    usage: UsageTotal = field(default_factory=UsageTotal)
+    worktree: BatchWorktree | None = None
+    status: BatchStatus | None = None
+    """How the task ended; None while it has no result."""
+
+
+class BatchJournal(Protocol):
+    """The record of a batch, which survives a kill at any moment.
+
+    What a method has recorded is on the disk when it returns. All methods may be called by several tasks at once.
+    """
+
+    @property
+    def tasks(self) -> Mapping[str, TaskProgress]:
+        """What is known of each task that was started, in this run or an earlier one."""
+        ...
+
+    async def record_start(self, task: BatchTask, worktree: BatchWorktree | None) -> None:
+        """Record that an attempt begins, before anything is done for it."""
+        ...
+
+    async def record_end(self, task_id: str, reason: str, usage: UsageTotal) -> None:
+        """Record that an attempt ended without a result: `failed` (and will be tried again), `lost` or `stopped`."""
+        ...
+
+    async def record_result(self, task: BatchTask, result: BatchResult) -> None:
+        """Record the result of a task, and append it to the results: once, whatever happens in between."""
+        ...
+
+
+class BatchWorktrees(Protocol):
+    """Worktrees of git for the tasks that ask for one."""
+
+    async def plan(self, task: BatchTask, earlier: BatchWorktree | None) -> BatchWorktree:
+        """Return the worktree that `make` is to make. `earlier` is that of an earlier attempt, which it replaces.
+
+        Nothing is changed. Raises WorktreeFailed: no repository, no such ref, a branch or directory that is there.
+        """
+        ...
+
+    async def make(self, worktree: BatchWorktree) -> None:
+        """Make the worktree with its branch; what an earlier attempt left in its place is removed.
+
+        Raises WorktreeFailed.
+        """
+        ...
+
+    async def measure(self, worktree: BatchWorktree) -> DiffStat | None:
+        """Return what has changed since its commit; None if git cannot tell."""
+        ...

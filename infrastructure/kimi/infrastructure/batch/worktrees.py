@@ -1,0 +1,124 @@
+"""Worktrees for the tasks of a batch, made so that nothing runs that the repository names (runtime spec 10.5)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio.to_thread
+
+from kimi.domain.batch import BatchTask, BatchWorktree, DiffStat, WorktreeFailed, WorktreeSource
+from kimi.infrastructure.definitions.git_commands import kill_git, start_git
+
+BRANCH_PREFIX: Final = "kimi/batch/"
+TIMEOUT_S: Final = 600.0
+"""The limit for one git command; large working trees take their time."""
+
+_MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024
+_FILTER_OF_REPOSITORY: Final = re.compile(r"(?:local|worktree)\tfilter\.(.+)\.[a-z]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class GitWorktrees:
+    """`BatchWorktrees` below one directory."""
+
+    directory: str
+    environ: Mapping[str, str] = field(repr=False)
+    _locks: dict[str, threading.Lock] = field(default_factory=dict[str, threading.Lock])
+    """One for each repository: git itself would refuse changes that meet."""
+
+    async def plan(self, task: BatchTask, earlier: BatchWorktree | None) -> BatchWorktree:
+        """See `BatchWorktrees`."""
+        assert task.worktree is not None
+        return await anyio.to_thread.run_sync(self._plan, task.id, task.worktree, earlier)
+
+    async def make(self, worktree: BatchWorktree) -> None:
+        """See `BatchWorktrees`."""
+        await anyio.to_thread.run_sync(self._make, worktree)
+
+    async def measure(self, worktree: BatchWorktree) -> DiffStat | None:
+        """See `BatchWorktrees`."""
+        try:
+            return await anyio.to_thread.run_sync(self._measure, worktree)
+        except WorktreeFailed:
+            return None
+
+    def _plan(self, task_id: str, source: WorktreeSource, earlier: BatchWorktree | None) -> BatchWorktree:
+        if not os.path.exists(os.path.join(source.repository, ".git")):
+            raise WorktreeFailed(f"{source.repository} is not the directory of a git repository.")
+        commit = self._git(source.repository, "rev-parse", "--verify", "--end-of-options", f"{source.ref}^{{commit}}")
+        branch = source.branch or BRANCH_PREFIX + task_id
+        self._git(source.repository, "check-ref-format", "--branch", branch)
+        worktree = BatchWorktree(os.path.join(self.directory, task_id), source.repository, branch, commit)
+        if earlier is not None and (earlier.path, earlier.branch) == (worktree.path, worktree.branch):
+            return worktree  # what is there was made by the attempt that this one replaces
+        if os.path.lexists(worktree.path):
+            raise WorktreeFailed(f"{worktree.path} exists already; remove it, or choose another --output.")
+        if self._git(source.repository, "for-each-ref", f"refs/heads/{branch}"):
+            raise WorktreeFailed(f"The branch '{branch}' exists already in {source.repository}; name another one.")
+        return worktree
+
+    def _make(self, worktree: BatchWorktree) -> None:
+        with self._locks.setdefault(os.path.realpath(worktree.repository), threading.Lock()):
+            if os.path.lexists(worktree.path):
+                shutil.rmtree(worktree.path, ignore_errors=True)
+            os.makedirs(os.path.dirname(worktree.path), exist_ok=True)
+            self._git(worktree.repository, "worktree", "prune")
+            self._git(
+                worktree.repository,
+                *("worktree", "add", "--quiet", "-B", worktree.branch, "--", worktree.path, worktree.commit),
+            )
+
+    def _measure(self, worktree: BatchWorktree) -> DiffStat:
+        numbers = self._git(
+            worktree.path, "diff", "--numstat", "--no-ext-diff", "--no-textconv", "--no-renames", worktree.commit, "--"
+        )
+        unknown = self._git(worktree.path, "ls-files", "--others", "--exclude-standard", "-z")
+        rows = [line.split("\t", 2) for line in numbers.splitlines()]
+        return DiffStat(
+            len(rows),
+            sum(int(row[0]) for row in rows if row[0].isdecimal()),
+            sum(int(row[1]) for row in rows if row[1].isdecimal()),
+            unknown.count("\0"),
+        )
+
+    def _git(self, directory: str, *arguments: str) -> str:
+        """Run git in a repository; the programs that its configuration names as filters are left out."""
+        named = _read_git(
+            directory, ("config", "--show-scope", "--name-only", "--get-regexp", r"^filter\."), self.environ
+        )
+        filters = {found[1] for line in named[0].splitlines() if (found := _FILTER_OF_REPOSITORY.fullmatch(line))}
+        off = [
+            word
+            for name in sorted(filters)
+            for key in ("smudge=", "clean=", "process=", "required=false")
+            for word in ("-c", f"filter.{name}.{key}")
+        ]
+        output, error, status = _read_git(directory, (*off, *arguments), self.environ)
+        if status != 0:
+            reason = " ".join(error.split()).removeprefix("fatal: ")[:500] or f"status {status}"
+            raise WorktreeFailed(f"git {arguments[0]} failed in {directory}: {reason}")
+        return output.strip("\n")
+
+
+def _read_git(directory: str, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str, int]:
+    """Return what git writes to stdout and stderr, and its status."""
+    git = start_git(directory, arguments, environ, stderr=subprocess.PIPE)
+    if git is None:
+        raise WorktreeFailed(f"git cannot be used in {directory}: it is not installed, or the repository is another's.")
+    timer = threading.Timer(TIMEOUT_S, kill_git, (git,))
+    timer.start()
+    try:
+        output, error = git.communicate()
+    finally:
+        timer.cancel()
+        with suppress(OSError):
+            kill_git(git)
+    return output[:_MAX_OUTPUT_BYTES].decode("utf-8", "replace"), error.decode("utf-8", "replace"), git.returncode

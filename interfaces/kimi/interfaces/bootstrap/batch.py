@@ -1,0 +1,38 @@
+"""Compose a batch: its journal, its worktrees, and the workers of this machine or of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kimi.application.batch.ports import BatchWorktrees, WorkerPool
+    from kimi.infrastructure.batch.journal import JournalFile
+
+_WORKER_ARGUMENTS: Final = ("-P", "-m", "kimi.interfaces.batch.worker")
+"""What follows the interpreter; -P: not a `kimi` package in the work directory."""
+
+
+def open_journal(results_path: str) -> AbstractContextManager[JournalFile]:
+    """Return the journal beside a results file; entering it raises BatchRefused or StoreFailed."""
+    from kimi.infrastructure.batch.journal import open_journal as open_file
+
+    return open_file(results_path)
+
+
+def build_worktrees(directory: str, environ: Mapping[str, str]) -> BatchWorktrees:
+    """Return the maker of worktrees below a directory."""
+    from kimi.infrastructure.batch.worktrees import GitWorktrees
+
+    return GitWorktrees(directory, environ)
+
+
+def open_local_pool(
+    size: int, environ: Mapping[str, str], lock_fd: int | None
+) -> AbstractAsyncContextManager[WorkerPool]:
+    """Return a pool of worker processes, which hold the descriptor of the batch's lock until they end."""
+    from kimi.infrastructure.batch.worker_pool import share_workers
+    from kimi.infrastructure.batch.worker_process import WorkerProcess
+
+    return share_workers(lambda: WorkerProcess(_WORKER_ARGUMENTS, environ, lock_fd), size)
