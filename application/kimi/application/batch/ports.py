@@ -69,8 +69,12 @@ class BatchJournal(Protocol):
         """What is known of each task that was started, in this run or an earlier one."""
         ...
 
-    async def record_start(self, task: BatchTask, worktree: BatchWorktree | None) -> None:
-        """Record that an attempt begins, before anything is done for it."""
+    async def record_worktree(self, task: BatchTask, worktree: BatchWorktree) -> None:
+        """Record the worktree of a task, before it is made."""
+        ...
+
+    async def record_start(self, task: BatchTask) -> None:
+        """Record that an attempt begins, before it does."""
         ...
 
     async def record_end(self, task_id: str, reason: str, usage: UsageTotal) -> None:
@@ -92,8 +96,8 @@ class BatchWorktrees(Protocol):
         """
         ...
 
-    async def make(self, worktree: BatchWorktree) -> None:
-        """Make the worktree with its branch; what an earlier attempt left in its place is removed.
+    async def make(self, worktree: BatchWorktree, *, replace: bool) -> None:
+        """Make the worktree with its branch; with `replace` instead of what an earlier attempt left of both.
 
         Raises WorktreeFailed.
         """

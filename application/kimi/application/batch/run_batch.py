@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from kimi.application.batch.ports import (
     AttemptOrder,
@@ -84,6 +85,7 @@ class BatchRun:
         self._parts = parts
         self._limits = limits
         self._scope = anyio.CancelScope()
+        self._slots = anyio.Semaphore(limits.jobs)
         known = parts.journal.tasks
         for task in tasks:
             _check_unchanged(task, known.get(task.id))
@@ -100,29 +102,29 @@ class BatchRun:
         self._scope.cancel()
 
     async def run(self) -> BatchState:
-        """Run the open tasks, `jobs` of them at the same time; return the state at the end."""
-        slots = anyio.Semaphore(self._limits.jobs)
+        """Run the open tasks, `jobs` of them at the same time; return the state at the end.
+
+        While they run, the next ones are prepared and the results of the last ones recorded.
+        """
+        ahead = anyio.Semaphore(2 * self._limits.jobs)
         if self._limits.max_seconds is not None:
             self._scope.deadline = anyio.current_time() + self._limits.max_seconds
-        self._check_tokens()
         with self._scope:
             async with anyio.create_task_group() as running:
                 for task in self._open:
-                    await slots.acquire()
-                    running.start_soon(self._run_in_slot, task, slots)
+                    await ahead.acquire()
+                    running.start_soon(self._run_to_result, task, ahead)
         if self._scope.cancelled_caught and self.state.stopped_by is None:
             self.state.stopped_by = "time"
         return self.state
 
-    async def _run_in_slot(self, task: BatchTask, slots: anyio.Semaphore) -> None:
-        self.state.running += 1
+    async def _run_to_result(self, task: BatchTask, ahead: anyio.Semaphore) -> None:
         try:
             outcome, worktree = await self._run_task(task)
             with anyio.CancelScope(shield=True):  # the task is done now: its record must not be cut short
                 await self._record_result(task, outcome, worktree)
         finally:
-            self.state.running -= 1
-            slots.release()
+            ahead.release()
 
     async def _record_result(self, task: BatchTask, outcome: AttemptOutcome, worktree: BatchWorktree | None) -> None:
         diff = await self._parts.worktrees.measure(worktree) if worktree else None
@@ -135,13 +137,18 @@ class BatchRun:
         while True:
             before = journal.tasks.get(task.id, TaskProgress())
             try:
-                worktree = await self._parts.worktrees.plan(task, before.worktree) if task.worktree else None
-                await journal.record_start(task, worktree)
-                if worktree is not None:
-                    await self._parts.worktrees.make(worktree)
+                worktree = await self._make_worktree(task, before) if task.worktree else None
             except WorktreeFailed as error:
                 return AttemptOutcome("failed", error=BatchError("worktree", str(error))), None
-            outcome = await self._attempt(task, worktree)
+            async with self._slots:
+                if self._limits.max_tokens is not None and self.state.tokens >= self._limits.max_tokens:
+                    self.stop("tokens")
+                    await anyio.lowlevel.checkpoint()
+                self.state.running += 1
+                try:
+                    outcome = await self._attempt(task, worktree)
+                finally:
+                    self.state.running -= 1
             progress = journal.tasks[task.id]
             if outcome is None:
                 if progress.losses >= MAX_LOSSES:
@@ -152,9 +159,17 @@ class BatchRun:
             else:
                 return outcome, worktree
 
+    async def _make_worktree(self, task: BatchTask, before: TaskProgress) -> BatchWorktree:
+        worktree = await self._parts.worktrees.plan(task, before.worktree)
+        is_new = before.worktree is None or worktree.path != before.worktree.path
+        await self._parts.journal.record_worktree(task, worktree)  # first, so that a later run may replace it
+        await self._parts.worktrees.make(worktree, replace=not is_new)
+        return worktree
+
     async def _attempt(self, task: BatchTask, worktree: BatchWorktree | None) -> AttemptOutcome | None:
         """Run one attempt; return its outcome, or None if its worker was lost."""
         journal = self._parts.journal
+        await journal.record_start(task)
         progress = journal.tasks[task.id]
         directory = worktree.path if worktree else task.work_dir or ""
         order = AttemptOrder(task, directory, self._parts.flags, progress.starts, self._parts.variables)
@@ -164,7 +179,8 @@ class BatchRun:
             nonlocal used
             self.state.tokens += usage.tokens.total - used.tokens.total
             used = usage
-            self._check_tokens()
+            if self._limits.max_tokens is not None and self.state.tokens > self._limits.max_tokens:
+                self.stop("tokens")
 
         try:
             outcome = await self._parts.pool.run(order, note_usage, alone=progress.losses > 0)
@@ -182,10 +198,6 @@ class BatchRun:
 
     def _count(self, status: BatchStatus) -> None:
         self.state.counts[status] = self.state.counts.get(status, 0) + 1
-
-    def _check_tokens(self) -> None:
-        if self._limits.max_tokens is not None and self.state.tokens >= self._limits.max_tokens:
-            self.stop("tokens")
 
     def _build_result(
         self, task: BatchTask, outcome: AttemptOutcome, worktree: BatchWorktree | None, diff: DiffStat | None

@@ -126,7 +126,9 @@ def _resolve(path: str | None, directory: str) -> str | None:
 
 def _describe_fault(error: ValidationError) -> str:
     """Return the first fault of a line; values are not repeated, because `env` may hold keys."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    # A key that is misspelled is unknown and missing, and the first says more.
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     place = ".".join(str(part) for part in first["loc"])
     match first["type"]:
         case "extra_forbidden":

@@ -57,10 +57,13 @@ class JournalFile:
         """See `BatchJournal`."""
         return self._tasks
 
-    async def record_start(self, task: BatchTask, worktree: BatchWorktree | None) -> None:
+    async def record_worktree(self, task: BatchTask, worktree: BatchWorktree) -> None:
         """See `BatchJournal`."""
-        shape = None if worktree is None else WORKTREES.dump_python(worktree)
-        await self._record({"type": "started", "id": task.id, "digest": task.digest, "worktree": shape})
+        await self._record({"type": "worktree", "id": task.id, "worktree": WORKTREES.dump_python(worktree)})
+
+    async def record_start(self, task: BatchTask) -> None:
+        """See `BatchJournal`."""
+        await self._record({"type": "started", "id": task.id, "digest": task.digest})
 
     async def record_end(self, task_id: str, reason: str, usage: UsageTotal) -> None:
         """See `BatchJournal`."""
@@ -128,12 +131,13 @@ class JournalFile:
             case {"type": "batch"}:
                 if record.get("version") != VERSION:
                     raise BatchRefused(f"{self._path} was written by another version of this program; use that one.")
+            case {"type": "worktree", "id": str(task_id)}:
+                progress = self._tasks.setdefault(task_id, TaskProgress())
+                progress.worktree = WORKTREES.validate_python(record["worktree"])
             case {"type": "started", "id": str(task_id)}:
                 progress = self._tasks.setdefault(task_id, TaskProgress())
                 progress.digest = record["digest"]
                 progress.starts += 1
-                if record.get("worktree"):
-                    progress.worktree = WORKTREES.validate_python(record["worktree"])
             case {"type": "ended", "id": str(task_id), "reason": reason} if task_id in self._tasks:
                 progress = self._tasks[task_id]
                 progress.losses += reason == "lost"

@@ -39,9 +39,9 @@ class GitWorktrees:
         assert task.worktree is not None
         return await anyio.to_thread.run_sync(self._plan, task.id, task.worktree, earlier)
 
-    async def make(self, worktree: BatchWorktree) -> None:
+    async def make(self, worktree: BatchWorktree, *, replace: bool) -> None:
         """See `BatchWorktrees`."""
-        await anyio.to_thread.run_sync(self._make, worktree)
+        await anyio.to_thread.run_sync(self._make, worktree, replace)
 
     async def measure(self, worktree: BatchWorktree) -> DiffStat | None:
         """See `BatchWorktrees`."""
@@ -53,7 +53,7 @@ class GitWorktrees:
     def _plan(self, task_id: str, source: WorktreeSource, earlier: BatchWorktree | None) -> BatchWorktree:
         if not os.path.exists(os.path.join(source.repository, ".git")):
             raise WorktreeFailed(f"{source.repository} is not the directory of a git repository.")
-        commit = self._git(source.repository, "rev-parse", "--verify", "--end-of-options", f"{source.ref}^{{commit}}")
+        commit = self._git(source.repository, "rev-list", "-1", "--end-of-options", source.ref, "--")
         branch = source.branch or BRANCH_PREFIX + task_id
         self._git(source.repository, "check-ref-format", "--branch", branch)
         worktree = BatchWorktree(os.path.join(self.directory, task_id), source.repository, branch, commit)
@@ -65,16 +65,16 @@ class GitWorktrees:
             raise WorktreeFailed(f"The branch '{branch}' exists already in {source.repository}; name another one.")
         return worktree
 
-    def _make(self, worktree: BatchWorktree) -> None:
+    def _make(self, worktree: BatchWorktree, replace: bool) -> None:
         with self._locks.setdefault(os.path.realpath(worktree.repository), threading.Lock()):
-            if os.path.lexists(worktree.path):
+            os.makedirs(self.directory, exist_ok=True)
+            place, what = ("-b", worktree.branch, "--", worktree.path), worktree.commit
+            if replace:
                 shutil.rmtree(worktree.path, ignore_errors=True)
-            os.makedirs(os.path.dirname(worktree.path), exist_ok=True)
-            self._git(worktree.repository, "worktree", "prune")
-            self._git(
-                worktree.repository,
-                *("worktree", "add", "--quiet", "-B", worktree.branch, "--", worktree.path, worktree.commit),
-            )
+                self._git(worktree.repository, "update-ref", f"refs/heads/{worktree.branch}", worktree.commit)
+                # Twice, because git locks a worktree while it makes it; that of a killed attempt may stay locked.
+                place, what = ("--force", "--force", "--", worktree.path), worktree.branch
+            self._git(worktree.repository, "worktree", "add", "--quiet", *place, what)
 
     def _measure(self, worktree: BatchWorktree) -> DiffStat:
         numbers = self._git(
