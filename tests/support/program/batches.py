@@ -20,6 +20,8 @@ class Batch:
 
     place: Place
     path: Path
+    is_cold: bool = False
+    """Whether the program is started as a user does, and not forked from a process that has imported it."""
 
     @property
     def results_path(self) -> Path:
@@ -39,7 +41,9 @@ class Batch:
 
     def start(self, *options: str, before: Sequence[str] = ()) -> Program:
         """Start `kimi batch`."""
-        return start((*before, "batch", str(self.path), *options), self.place.work, self.place.full_environ())
+        return start(
+            (*before, "batch", str(self.path), *options), self.place.work, self.place.full_environ(), cold=self.is_cold
+        )
 
     @contextmanager
     def started(self, *options: str) -> Generator[Program, None, None]:

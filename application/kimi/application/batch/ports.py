@@ -27,8 +27,6 @@ class AttemptOrder:
     directory: str
     flags: Flags
     number: int = 1
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Environment variables that a worker on another machine would not have; those of the task come on top."""
 
 
 class WorkerPool(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -66,13 +66,12 @@ class BatchState:
 
 @dataclass(frozen=True, slots=True)
 class BatchParts:
-    """What a batch is run with. `flags` are those of the program; `variables` must be known in every worker."""
+    """What a batch is run with. `flags` are those of the program."""
 
     journal: BatchJournal
     pool: WorkerPool
     worktrees: BatchWorktrees
     flags: Flags
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
     pause: Callable[[int], float] = lambda failures: min(2.0 ** (failures - 1), LONGEST_PAUSE_S)
     """How many seconds to wait after this many failures of a task."""
 
@@ -172,7 +171,7 @@ class BatchRun:
         await journal.record_start(task)
         progress = journal.tasks[task.id]
         directory = worktree.path if worktree else task.work_dir or ""
-        order = AttemptOrder(task, directory, self._parts.flags, progress.starts, self._parts.variables)
+        order = AttemptOrder(task, directory, self._parts.flags, progress.starts)
         used = UsageTotal()
 
         def note_usage(usage: UsageTotal) -> None:

@@ -32,6 +32,7 @@ from kimi.infrastructure.store.files.disk import (
     write_all,
 )
 from kimi.infrastructure.store.files.lock import HOLD_LOCK_WAIT_S, FileLock
+from kimi.infrastructure.workspace.process_table import read_start_mark
 
 JOURNAL_SUFFIX: Final = ".journal"
 VERSION: Final = 1
@@ -207,7 +208,7 @@ def _acquire(lock: FileLock, results_path: str) -> None:
     deadline = time.monotonic() + HOLD_LOCK_WAIT_S
     with wrap_os_errors("write", results_path):
         while not lock.try_acquire():
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or read_start_mark(lock.read_owner() or 0):
                 raise BatchRefused(
                     f"Another `kimi batch` (process {lock.read_owner()}) writes {results_path}; wait for its end, or "
                     "choose another --output."

@@ -83,7 +83,7 @@ async def _run_in_session(
     if not os.path.isdir(order.directory):
         text = f"The directory {order.directory} does not exist here; make it before the batch runs."
         return AttemptOutcome("failed", error=BatchError("work_dir", text))
-    variables = {**environ, **order.variables, **order.task.env}
+    variables = {**environ, **order.task.env}
     app = App(settings=providers.Object(_load_settings(order, variables)), environ=providers.Object(variables))
     async with open_conversation(app, SessionSelector(), time_left=time_left) as conversation:
         attempt = _Attempt(order, conversation, scope, on_usage)

@@ -16,7 +16,7 @@ from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.batch import BatchLimits, BatchRefused, BatchTask
 from kimi.interfaces.batch.progress import show_progress, summarize
-from kimi.interfaces.bootstrap.batch import build_worktrees, open_journal, open_local_pool
+from kimi.interfaces.bootstrap.batch import build_worktrees, open_journal, open_local_pool, open_ray_pool
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.streams import Streams
 
@@ -40,7 +40,8 @@ class BatchOptions:
     tasks_path: str
     results_path: str
     limits: BatchLimits
-    workers: int
+    workers: int | None
+    """How many workers share the attempts; None for one a core."""
     defaults: TaskDefaults
     ray_address: str | None = None
     """The Ray cluster to run on; None for processes of this machine."""
@@ -54,13 +55,12 @@ def run_batch(options: BatchOptions, stderr_fd: int, flags: Flags, settings: Set
     tasks = _read_tasks(options)
     with open_journal(options.results_path) as journal:
         process = DriverProcess(streams, _EXIT_RULES)
-        variables = {"KIMI_SHARE_DIR": settings.share_dir}
         worktrees = build_worktrees(f"{os.path.splitext(options.results_path)[0]}.worktrees", os.environ)
-        pool = _open_pool(options, journal.lock_fd)
+        pool = _open_pool(options, settings, journal.lock_fd)
 
         async def run() -> int:
             async with pool as workers:
-                batch = BatchRun(tasks, BatchParts(journal, workers, worktrees, flags, variables), options.limits)
+                batch = BatchRun(tasks, BatchParts(journal, workers, worktrees, flags), options.limits)
                 async with process.watch(partial(batch.stop, "interrupt")) as beside:
                     beside.start_soon(show_progress, batch.state, stderr_fd)
                     state = await batch.run()
@@ -69,8 +69,13 @@ def run_batch(options: BatchOptions, stderr_fd: int, flags: Flags, settings: Set
         return process.run(run)
 
 
-def _open_pool(options: BatchOptions, lock_fd: int | None) -> AbstractAsyncContextManager[WorkerPool]:
-    return open_local_pool(options.workers, os.environ, lock_fd)
+def _open_pool(
+    options: BatchOptions, settings: Settings, lock_fd: int | None
+) -> AbstractAsyncContextManager[WorkerPool]:
+    if options.ray_address is not None:
+        return open_ray_pool(options.ray_address, options.workers, settings.share_dir)
+    workers = min(options.limits.jobs, options.workers or os.cpu_count() or 1)
+    return open_local_pool(workers, os.environ, lock_fd)
 
 
 def _read_tasks(options: BatchOptions) -> list[BatchTask]:

@@ -36,3 +36,10 @@ def open_local_pool(
     from kimi.infrastructure.batch.worker_process import WorkerProcess
 
     return share_workers(lambda: WorkerProcess(_WORKER_ARGUMENTS, environ, lock_fd), size)
+
+
+def open_ray_pool(address: str, size: int | None, share_dir: str) -> AbstractAsyncContextManager[WorkerPool]:
+    """Return a pool of workers on a Ray cluster; entering it raises BatchRefused: it cannot be reached."""
+    from kimi.infrastructure.batch.ray_pool import share_ray_workers
+
+    return share_ray_workers(address, size, _WORKER_ARGUMENTS, {"KIMI_SHARE_DIR": share_dir})

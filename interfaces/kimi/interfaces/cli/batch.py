@@ -48,6 +48,10 @@ def batch(
     total_time: Annotated[
         float | None, typer.Option("--total-time", min=0.1, metavar="<s>", help="Of this run of the batch.")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="<address>", help="Run on this Ray cluster; 'local' starts one here."),
+    ] = None,
 ) -> int:
     from kimi.application.batch.task_file import TaskDefaults
     from kimi.domain.batch import BatchLimits
@@ -60,8 +64,9 @@ def batch(
         path,
         results,
         BatchLimits(jobs, total_tokens, total_time),
-        min(jobs, workers or os.cpu_count() or 1),
+        workers,
         TaskDefaults(timeout, max_tokens, retries),
+        ray,
     )
     return start_driver(context.obj, os.environ, serve=partial(run_batch, options, os.dup(2)))
 
