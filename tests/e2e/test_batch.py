@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
 import time
+from contextlib import suppress
 
 import pytest
 
 from tests.support.program.batches import Batch, batch_of, slow_tasks, task
 from tests.support.program.pace import slowdown
 from tests.support.program.processes import all_gone, comes_true, find_below, is_alive
+from tests.support.program.program import finished, kimi_command, start
 from tests.support.program.wire_process import Json, Place
 
 LONG = os.environ.get("KIMI_LONG_TESTS") == "1"
@@ -42,7 +45,10 @@ def test_each_task_has_one_result_with_its_answer(place: Place) -> None:
         *("diff", "metadata"),
     }
     assert stderr == f"2 tasks; 2 done; 10 tokens in all. Results: {batch.results_path}\n"
-    assert result["session_id"] in {directory.name for directory in place.share.glob("sessions/*/*")}
+    listed = json.loads(place.run("sessions", "list", "--all", "--json").stdout)["sessions"]
+    assert {one["id"] for one in listed} == {one["session_id"] for one in batch.results()}
+    done = finished(start(["--quiet", "--continue", "-p", "text: on"], place.root / "work/one", place.full_environ()))
+    assert result["session_id"] in done.stderr.decode()
 
 
 @pytest.mark.spec("R-431")
@@ -267,6 +273,46 @@ def test_a_task_that_ends_its_worker_fails_and_takes_no_other_along(place: Place
     result = by_id(batch)["poison"]
     assert (result["status"], result["error"]["code"], result["attempts"]) == ("failed", "worker_lost", 3)
     assert [one["status"] for one in batch.results()].count("done") == 4
+
+
+@pytest.mark.spec("R-448")
+@pytest.mark.timeout(300 if LONG else 60)
+def test_jobs_are_kept_busy_while_their_models_take_their_time(place: Place) -> None:
+    """Measured between two ends, so that neither the start of the workers counts nor the last attempts."""
+    count, jobs, delay_s = (200, 8, 0.2) if LONG else (40, 4, 0.2)
+    batch = batch_of(place, *slow_tasks(count, round(delay_s * 1000)))
+    assert batch.run("-j", str(jobs))[0] == 0
+    ends = sorted(record["at"] for record in batch.records("finished"))
+    first, last = jobs, count - jobs
+    share = (last - first) * delay_s / jobs / (ends[last] - ends[first])
+    print(f"{share:.1%} of {jobs / delay_s:g} tasks a second")
+    assert share >= (0.9 if LONG else 0.7) / slowdown()
+
+
+@pytest.mark.spec("R-449")
+def test_the_bar_is_shown_on_a_terminal_alone(place: Place) -> None:
+    batch = batch_of(place, *slow_tasks(4, 400))
+    assert "\x1b" not in batch.run("-j", "1")[1]
+    for path in (batch.results_path, batch.journal_path):
+        path.unlink()
+    reader, terminal = pty.openpty()
+    command = [*kimi_command(), "batch", str(batch.path), "-j", "1"]
+    environ = {**place.full_environ(), "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stderr=terminal, stdout=subprocess.PIPE, cwd=place.work, env=environ) as program:
+        os.close(terminal)
+        shown = read_terminal(reader)
+        assert (program.wait(), program.stdout and program.stdout.read()) == (0, b"")
+    assert all(word in shown for word in ("\x1b[", "1/4", "1 running", "4 tasks; 4 done")), shown
+
+
+def read_terminal(reader: int) -> str:
+    """All that is shown until the other side is closed."""
+    blocks: list[bytes] = []
+    with suppress(OSError):  # how the end of a terminal looks on Linux
+        while block := os.read(reader, 65536):
+            blocks.append(block)
+    os.close(reader)
+    return b"".join(blocks).decode()
 
 
 # --- worktrees --------------------------------------------------------------------------------------------------

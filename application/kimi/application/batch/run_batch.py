@@ -57,6 +57,8 @@ class BatchState:
     tokens: int = 0
     """Tokens of all attempts, those of earlier runs and of running ones among them."""
     stopped_by: StopReason | None = None
+    sessions: dict[str, str | None] = field(default_factory=dict["str", "str | None"])
+    """The last session of each directory that this run has worked in."""
 
     @property
     def finished(self) -> int:
@@ -127,7 +129,10 @@ class BatchRun:
 
     async def _record_result(self, task: BatchTask, outcome: AttemptOutcome, worktree: BatchWorktree | None) -> None:
         diff = await self._parts.worktrees.measure(worktree) if worktree else None
-        await self._parts.journal.record_result(task, self._build_result(task, outcome, worktree, diff))
+        result = self._build_result(task, outcome, worktree, diff)
+        await self._parts.journal.record_result(task, result)
+        if result.work_dir is not None and result.session_id is not None:
+            self.state.sessions[result.work_dir] = result.session_id
         self._count(outcome.status)
 
     async def _run_task(self, task: BatchTask) -> tuple[AttemptOutcome, BatchWorktree | None]:

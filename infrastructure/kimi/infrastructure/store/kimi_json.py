@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from kimi.application.codec.context_line import parse_object
@@ -57,14 +58,36 @@ def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *
         _store_last_session_id(share_dir, work_dir, session_id, only_if)
 
 
+def set_last_session_ids(share_dir: str, session_ids: Mapping[str, str | None]) -> None:
+    """Store the last sessions of many work directories at once; None only makes a directory known. Raises StoreFailed."""
+    missing = {_stored_path(work_dir): session_id for work_dir, session_id in session_ids.items()}
+
+    def change(source: dict[str, Any]) -> bool:
+        for entry in _object_entries(source):
+            path = entry.get("path")
+            if isinstance(path, str) and path in missing and _is_entry_for(entry, path):
+                entry["last_session_id"] = missing.pop(path) or entry.get("last_session_id")
+        for path, session_id in missing.items():
+            _work_dir_entries(source).append({"path": path, "kaos": "local", "last_session_id": session_id})
+        return True
+
+    with _write_lock:
+        _change_file(share_dir, change)
+
+
 def _store_last_session_id(share_dir: str, work_dir: str, session_id: str | None, only_if: str | None) -> None:
+    _change_file(share_dir, lambda source: _change_entry(source, _stored_path(work_dir), session_id, only_if))
+
+
+def _change_file(share_dir: str, change: Callable[[dict[str, Any]], bool]) -> None:
+    """Read the file, and write it anew if `change` returns True."""
     path = os.path.join(share_dir, REGISTRY_FILE)
     busy = StoreFailed(f"Another process keeps {REGISTRY_FILE} in {share_dir} locked; end it and try again.")
     with wrap_os_errors("write", path):
         make_private_directory(share_dir)
         with hold_lock(os.path.join(share_dir, REGISTRY_LOCK_FILE), busy):
             source = _read_or_set_aside(path)
-            if _change_entry(source, _stored_path(work_dir), session_id, only_if):
+            if change(source):
                 replace_file(path, encode_json(source))
 
 

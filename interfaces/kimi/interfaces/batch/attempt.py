@@ -35,7 +35,7 @@ from kimi.domain.errors import (
 from kimi.domain.events.event import REQUEST_TYPES, StatusUpdate, StepBegin, StepInterrupted, StepRetry, TurnBegin
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
-from kimi.interfaces.bootstrap.opening import load_settings, open_conversation
+from kimi.interfaces.bootstrap.opening import leave_last_session, load_settings, open_conversation
 from kimi.interfaces.print.background_wait import wait_for_tasks
 from kimi.interfaces.print.failure import classify_error
 from kimi.interfaces.process.log import hide_secrets, mask_secrets
@@ -85,7 +85,8 @@ async def _run_in_session(
         return AttemptOutcome("failed", error=BatchError("work_dir", text))
     variables = {**environ, **order.task.env}
     app = App(settings=providers.Object(_load_settings(order, variables)), environ=providers.Object(variables))
-    async with open_conversation(app, SessionSelector(), time_left=time_left) as conversation:
+    opening = open_conversation(app, SessionSelector(), time_left=time_left, adapt_container=leave_last_session)
+    async with opening as conversation:
         attempt = _Attempt(order, conversation, scope, on_usage)
         outcome = await attempt.run()
         return replace(outcome, session_id=conversation.id, usage=conversation.models.usage.figures.session)

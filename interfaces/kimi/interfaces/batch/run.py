@@ -16,7 +16,13 @@ from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.batch import BatchLimits, BatchRefused, BatchTask
 from kimi.interfaces.batch.progress import show_progress, summarize
-from kimi.interfaces.bootstrap.batch import build_worktrees, open_journal, open_local_pool, open_ray_pool
+from kimi.interfaces.bootstrap.admin import (
+    build_worktrees,
+    open_journal,
+    open_local_pool,
+    open_ray_pool,
+    store_last_sessions,
+)
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.streams import Streams
 
@@ -55,7 +61,11 @@ def run_batch(options: BatchOptions, stderr_fd: int, flags: Flags, settings: Set
     tasks = _read_tasks(options)
     with open_journal(options.results_path) as journal:
         process = DriverProcess(streams, _EXIT_RULES)
-        worktrees = build_worktrees(f"{os.path.splitext(options.results_path)[0]}.worktrees", os.environ)
+        worktree_dir = f"{os.path.splitext(options.results_path)[0]}.worktrees"
+        worktrees = build_worktrees(worktree_dir, os.environ)
+        # At once, and not by each attempt: the file with them grows with the batch, and they would wait for its lock.
+        directories = (task.work_dir or os.path.join(worktree_dir, task.id) for task in tasks)
+        store_last_sessions(settings.share_dir, dict.fromkeys(directories))
         pool = _open_pool(options, settings, journal.lock_fd)
 
         async def run() -> int:
@@ -64,6 +74,7 @@ def run_batch(options: BatchOptions, stderr_fd: int, flags: Flags, settings: Set
                 async with process.watch(partial(batch.stop, "interrupt")) as beside:
                     beside.start_soon(show_progress, batch.state, stderr_fd)
                     state = await batch.run()
+            store_last_sessions(settings.share_dir, state.sessions)
             return _report(state, process, options.results_path)
 
         return process.run(run)

@@ -9,8 +9,8 @@ import logging
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kimi.application.settings.settings import McpServer, Settings
 from kimi.domain.errors import ConfigError
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from kimi.application.admin.doctor_checks import DoctorProbes, FoundSandbox
     from kimi.application.admin.mcp_configuration import McpConfiguration, McpLogins
     from kimi.application.admin.plugins import PluginStore
+    from kimi.application.batch.ports import BatchWorktrees, WorkerPool
     from kimi.application.ports import ChatModel
+    from kimi.infrastructure.batch.journal import JournalFile
 
 logger = logging.getLogger(__name__)
 
@@ -212,3 +214,47 @@ async def list_offered_models(base_url: str, api_key: str, environ: Mapping[str,
     finally:
         await http.close()
     return []
+
+
+# --- batches ---------------------------------------------------------------------------------------------------
+
+_WORKER_ARGUMENTS: Final = ("-P", "-m", "kimi.interfaces.batch.worker")
+"""What follows the interpreter; -P: not a `kimi` package in the work directory."""
+
+
+def open_journal(results_path: str) -> AbstractContextManager[JournalFile]:
+    """Return the journal beside a results file; entering it raises BatchRefused or StoreFailed."""
+    from kimi.infrastructure.batch.journal import open_journal as open_file
+
+    return open_file(results_path)
+
+
+def store_last_sessions(share_dir: str, session_ids: Mapping[str, str | None]) -> None:
+    """Make work directories known, with their last sessions, in one write. Raises StoreFailed."""
+    from kimi.infrastructure.store.kimi_json import set_last_session_ids
+
+    set_last_session_ids(share_dir, session_ids)
+
+
+def build_worktrees(directory: str, environ: Mapping[str, str]) -> BatchWorktrees:
+    """Return the maker of worktrees below a directory."""
+    from kimi.infrastructure.batch.worktrees import GitWorktrees
+
+    return GitWorktrees(directory, environ)
+
+
+def open_local_pool(
+    size: int, environ: Mapping[str, str], lock_fd: int | None
+) -> AbstractAsyncContextManager[WorkerPool]:
+    """Return a pool of worker processes, which hold the descriptor of the batch's lock until they end."""
+    from kimi.infrastructure.batch.worker_pool import share_workers
+    from kimi.infrastructure.batch.worker_process import WorkerProcess
+
+    return share_workers(lambda: WorkerProcess(_WORKER_ARGUMENTS, environ, lock_fd), size)
+
+
+def open_ray_pool(address: str, size: int | None, share_dir: str) -> AbstractAsyncContextManager[WorkerPool]:
+    """Return a pool of workers on a Ray cluster; entering it raises BatchRefused: it cannot be reached."""
+    from kimi.infrastructure.batch.ray_pool import share_ray_workers
+
+    return share_ray_workers(address, size, _WORKER_ARGUMENTS, {"KIMI_SHARE_DIR": share_dir})

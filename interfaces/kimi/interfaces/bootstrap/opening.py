@@ -112,6 +112,15 @@ def replace_workspace(container: SessionContainer, workspace: Workspace) -> None
     cast("_OverridableProvider", container.workspace).override(providers.Object(workspace))
 
 
+def leave_last_session(container: SessionContainer) -> None:
+    """Let a session not become the last one of its work directory: that is one file, and many sessions would queue.
+
+    Must be called before any member of the container is made.
+    """
+    session = ConversationSession(container.files())
+    cast("_OverridableProvider", container.stored_session).override(providers.Object(session))
+
+
 class _OverridableProvider(Protocol):
     """The members of a provider that are used here; the library does not type them."""
 
