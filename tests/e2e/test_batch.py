@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 
 import pytest
 
@@ -313,6 +314,19 @@ def read_terminal(reader: int) -> str:
             blocks.append(block)
     os.close(reader)
     return b"".join(blocks).decode()
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_a_cluster_without_ray_is_told_what_to_install(place: Place) -> None:
+    status, stderr = batch_of(place, task("a")).run("--ray", "local")
+    assert (status, "install `kimi-wire[ray]`" in " ".join(stderr.split())) == (1, True)
+
+
+def test_options_of_another_use_are_refused(place: Place) -> None:
+    batch = batch_of(place, task("a"))
+    for before in (("--continue",), ("--session", "x"), ("-p", "x"), ("--print",)):
+        status, stderr = batch.run(before=before)
+        assert (status, "batch" in stderr) == (2, True)
 
 
 # --- worktrees --------------------------------------------------------------------------------------------------

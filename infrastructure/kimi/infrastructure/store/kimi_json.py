@@ -59,7 +59,7 @@ def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *
 
 
 def set_last_session_ids(share_dir: str, session_ids: Mapping[str, str | None]) -> None:
-    """Store the last sessions of many work directories at once; None only makes a directory known. Raises StoreFailed."""
+    """Store the last sessions of many work directories; None only makes a directory known. Raises StoreFailed."""
     missing = {_stored_path(work_dir): session_id for work_dir, session_id in session_ids.items()}
 
     def change(source: dict[str, Any]) -> bool:
