@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -13,6 +14,10 @@ from kimi.domain.turn import UsageTotal
 
 OnUsage: TypeAlias = Callable[[UsageTotal], None]
 """Is told what an attempt has used so far."""
+
+
+AttemptSlot: TypeAlias = AbstractAsyncContextManager[None]
+"""Is entered for the turn of an attempt, to wait until there may be one more. It is entered once."""
 
 
 class WorkerLost(KimiError):
@@ -32,9 +37,10 @@ class AttemptOrder:
 class WorkerPool(Protocol):
     """Workers that attempts run in: processes of this machine or of a cluster."""
 
-    async def run(self, order: AttemptOrder, on_usage: OnUsage, *, alone: bool) -> AttemptOutcome:
+    async def run(self, order: AttemptOrder, on_usage: OnUsage, slot: AttemptSlot, *, alone: bool) -> AttemptOutcome:
         """Run one attempt to its end. With `alone` nothing else runs in its worker.
 
+        Its session is opened at once; `slot` is entered before its turn begins, and left when the turn has ended.
         Cancelled: the attempt is ended, and its programs with it, before this raises. Raises WorkerLost.
         """
         ...

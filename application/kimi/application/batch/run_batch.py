@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -105,7 +106,7 @@ class BatchRun:
     async def run(self) -> BatchState:
         """Run the open tasks, `jobs` of them at the same time; return the state at the end.
 
-        While they run, the next ones are prepared and the results of the last ones recorded.
+        While they run, worktrees and sessions of the next ones are prepared, and results of the last ones recorded.
         """
         ahead = anyio.Semaphore(2 * self._limits.jobs)
         if self._limits.max_seconds is not None:
@@ -144,15 +145,7 @@ class BatchRun:
                 worktree = await self._make_worktree(task, before) if task.worktree else None
             except WorktreeFailed as error:
                 return AttemptOutcome("failed", error=BatchError("worktree", str(error))), None
-            async with self._slots:
-                if self._limits.max_tokens is not None and self.state.tokens >= self._limits.max_tokens:
-                    self.stop("tokens")
-                    await anyio.lowlevel.checkpoint()
-                self.state.running += 1
-                try:
-                    outcome = await self._attempt(task, worktree)
-                finally:
-                    self.state.running -= 1
+            outcome = await self._attempt(task, worktree)
             progress = journal.tasks[task.id]
             if outcome is None:
                 if progress.losses >= MAX_LOSSES:
@@ -173,11 +166,11 @@ class BatchRun:
     async def _attempt(self, task: BatchTask, worktree: BatchWorktree | None) -> AttemptOutcome | None:
         """Run one attempt; return its outcome, or None if its worker was lost."""
         journal = self._parts.journal
-        await journal.record_start(task)
-        progress = journal.tasks[task.id]
+        before = journal.tasks.get(task.id, TaskProgress())
         directory = worktree.path if worktree else task.work_dir or ""
-        order = AttemptOrder(task, directory, self._parts.flags, progress.starts)
+        order = AttemptOrder(task, directory, self._parts.flags, before.starts + 1)
         used = UsageTotal()
+        starts, alone = before.starts, before.losses > 0
 
         def note_usage(usage: UsageTotal) -> None:
             nonlocal used
@@ -187,7 +180,7 @@ class BatchRun:
                 self.stop("tokens")
 
         try:
-            outcome = await self._parts.pool.run(order, note_usage, alone=progress.losses > 0)
+            outcome = await self._parts.pool.run(order, note_usage, self._take_slot(task), alone=alone)
         except WorkerLost as error:
             logger.warning("task %s: %s", task.id, error)
             with anyio.CancelScope(shield=True):
@@ -195,10 +188,25 @@ class BatchRun:
             return None
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await journal.record_end(task.id, "stopped", used)
+                if journal.tasks.get(task.id, before).starts > starts:
+                    await journal.record_end(task.id, "stopped", used)
             raise
         note_usage(outcome.usage)
         return outcome
+
+    @asynccontextmanager
+    async def _take_slot(self, task: BatchTask) -> AsyncGenerator[None, None]:
+        """Wait until one more attempt may run, and record that it begins."""
+        async with self._slots:
+            if self._limits.max_tokens is not None and self.state.tokens >= self._limits.max_tokens:
+                self.stop("tokens")
+                await anyio.lowlevel.checkpoint()
+            await self._parts.journal.record_start(task)
+            self.state.running += 1
+            try:
+                yield
+            finally:
+                self.state.running -= 1
 
     def _count(self, status: BatchStatus) -> None:
         self.state.counts[status] = self.state.counts.get(status, 0) + 1

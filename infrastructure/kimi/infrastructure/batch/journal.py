@@ -139,8 +139,8 @@ class JournalFile:
                 progress = self._tasks.setdefault(task_id, TaskProgress())
                 progress.digest = record["digest"]
                 progress.starts += 1
-            case {"type": "ended", "id": str(task_id), "reason": reason} if task_id in self._tasks:
-                progress = self._tasks[task_id]
+            case {"type": "ended", "id": str(task_id), "reason": reason}:
+                progress = self._tasks.setdefault(task_id, TaskProgress())
                 progress.losses += reason == "lost"
                 progress.failures += reason == "failed"
                 if record.get("usage"):

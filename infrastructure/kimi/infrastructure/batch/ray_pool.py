@@ -12,13 +12,13 @@ import logging
 import math
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from typing import Any, Final, Protocol, cast
 
 import anyio
 
-from kimi.application.batch.ports import AttemptOrder, OnUsage, WorkerLost
+from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage, WorkerLost
 from kimi.application.batch.records import ORDERS, OUTCOMES, USAGES
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.batch import AttemptOutcome, BatchRefused
@@ -49,6 +49,7 @@ class _RayActor(Protocol):
     """The handle of a `WorkerActor`."""
 
     run: _RayMethod
+    admit: _RayMethod
     cancel: _RayMethod
 
 
@@ -74,9 +75,11 @@ class WorkerActor:
         self._worker = WorkerProcess(arguments, inherited | dict(variables))
         self._serving: asyncio.Task[None] | None = None
         self._scopes: dict[str, anyio.CancelScope] = {}
+        self._admitted: dict[str, anyio.Event] = {}
 
     async def run(self, key: str, order: bytes) -> AsyncGenerator[bytes, None]:
-        """Run an attempt; yield what it has used, and at the end its outcome, or that the worker is lost."""
+        """Run an attempt; yield that it waits for `admit`, what it has used, that its turn is over, and at the end its
+        outcome, or that the worker is lost."""
         if self._serving is None:
             self._serving = asyncio.create_task(self._worker.serve())
         send, receive = anyio.create_memory_object_stream[bytes](math.inf)
@@ -85,6 +88,11 @@ class WorkerActor:
             async for message in receive:
                 yield message
         await attempt
+
+    async def admit(self, key: str) -> None:
+        """Let the turn of an attempt begin."""
+        if key in self._admitted:
+            self._admitted[key].set()
 
     async def cancel(self, key: str) -> None:
         """End an attempt."""
@@ -97,15 +105,22 @@ class WorkerActor:
         def report(usage: UsageTotal) -> None:
             send(encode_json({"usage": USAGES.dump_python(usage)}))
 
-        self._scopes[key] = scope = anyio.CancelScope()
+        @asynccontextmanager
+        async def wait_for_slot() -> AsyncGenerator[None, None]:
+            send(encode_json({"is_ready": True}))
+            await self._admitted[key].wait()
+            yield
+            send(encode_json({"is_over": True}))
+
+        self._scopes[key], self._admitted[key] = scope, _ = anyio.CancelScope(), anyio.Event()
         try:
             with scope:
-                outcome = await self._worker.run(order, report)
+                outcome = await self._worker.run(order, report, wait_for_slot())
                 send(encode_json({"outcome": OUTCOMES.dump_python(outcome)}))
         except WorkerLost:
             send(encode_json({"lost": True}))
         finally:
-            del self._scopes[key]
+            del self._scopes[key], self._admitted[key]
             close()
 
 
@@ -127,13 +142,14 @@ class _RayWorker:
         finally:
             self._ray.kill(self._actor)
 
-    async def run(self, order: AttemptOrder, on_usage: OnUsage) -> AttemptOutcome:
+    async def run(self, order: AttemptOrder, on_usage: OnUsage, slot: AttemptSlot) -> AttemptOutcome:
         """See `BatchWorker`."""
         key = f"{order.task.id}/{order.number}"
         self.load += 1
         try:
             messages = self._actor.run.options(num_returns="streaming").remote(key, ORDERS.dump_json(order))
-            return await self._follow(key, messages, on_usage)
+            async with AsyncExitStack() as stack:
+                return await self._follow(key, messages, on_usage, (slot, stack))
         except self._lost_errors as error:
             logger.warning("a worker of the cluster is lost: %s", error)
             raise self._lose() from error
@@ -145,14 +161,27 @@ class _RayWorker:
         self.is_lost = True
         self._ended.set()
 
-    async def _follow(self, key: str, messages: AsyncIterator[Awaitable[bytes]], on_usage: OnUsage) -> AttemptOutcome:
+    async def _follow(
+        self,
+        key: str,
+        messages: AsyncIterator[Awaitable[bytes]],
+        on_usage: OnUsage,
+        slot: tuple[AttemptSlot, AsyncExitStack],
+    ) -> AttemptOutcome:
         try:
-            async for reference in messages:
-                message = json.loads(await reference)
-                if "usage" in message:
-                    on_usage(USAGES.validate_python(message["usage"]))
-                elif "outcome" in message:
-                    return OUTCOMES.validate_python(message["outcome"])
+            with anyio.CancelScope() as closing:
+                async for reference in messages:
+                    message = json.loads(await reference)
+                    if "is_ready" in message:
+                        await slot[1].enter_async_context(slot[0])
+                        await self._actor.admit.remote(key)
+                    elif "is_over" in message:
+                        closing.shield = True  # what was done need not be done again
+                        await slot[1].aclose()
+                    elif "usage" in message:
+                        on_usage(USAGES.validate_python(message["usage"]))
+                    elif "outcome" in message:
+                        return OUTCOMES.validate_python(message["outcome"])
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(2 * CANCEL_S), suppress(self._lost_errors):
                 await self._actor.cancel.remote(key)

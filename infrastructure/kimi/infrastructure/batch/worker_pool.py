@@ -9,7 +9,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from kimi.application.batch.ports import AttemptOrder, OnUsage
+from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage
 from kimi.domain.batch import AttemptOutcome
 
 
@@ -30,7 +30,7 @@ class BatchWorker(Protocol):
         """Run the worker until it ends, or is closed. Cancelled: it is ended first. Raises nothing else."""
         ...
 
-    async def run(self, order: AttemptOrder, on_usage: OnUsage) -> AttemptOutcome:
+    async def run(self, order: AttemptOrder, on_usage: OnUsage, slot: AttemptSlot) -> AttemptOutcome:
         """See `WorkerPool.run`."""
         ...
 
@@ -48,13 +48,13 @@ class SharedWorkers:
         self._serving = serving
         self._workers: list[BatchWorker] = []
 
-    async def run(self, order: AttemptOrder, on_usage: OnUsage, *, alone: bool) -> AttemptOutcome:
+    async def run(self, order: AttemptOrder, on_usage: OnUsage, slot: AttemptSlot, *, alone: bool) -> AttemptOutcome:
         """See `WorkerPool.run`."""
         if not alone:
-            return await self._choose_worker().run(order, on_usage)
+            return await self._choose_worker().run(order, on_usage, slot)
         worker = self._start_worker()
         try:
-            return await worker.run(order, on_usage)
+            return await worker.run(order, on_usage, slot)
         finally:
             with anyio.CancelScope(shield=True):
                 await worker.close()

@@ -19,7 +19,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import Process
 
-from kimi.application.batch.ports import AttemptOrder, OnUsage, WorkerLost
+from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage, WorkerLost
 from kimi.application.batch.records import ORDERS, OUTCOMES, USAGES
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.batch import AttemptOutcome, BatchError
@@ -35,6 +35,9 @@ CANCEL_S: Final = 10.0
 OVERTIME_S: Final = 30.0
 """How much longer than its timeout an attempt may take, which the worker ends itself, before the worker is killed."""
 
+CLOSE_S: Final = 300.0
+"""The time that an attempt has to close its session after its turn; the hooks of the user run then."""
+
 END_S: Final = 4.0
 """The time that a worker has to end after the end of its input."""
 
@@ -42,8 +45,18 @@ END_S: Final = 4.0
 @dataclass(slots=True)
 class _RunningAttempt:
     on_usage: OnUsage
+    ready: anyio.Event = field(default_factory=anyio.Event)
+    """Its session is open, or it has ended."""
+    turned: anyio.Event = field(default_factory=anyio.Event)
+    """Its turn is over, or it has ended."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     outcome: AttemptOutcome | None = None
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self.ready.set()
+        self.turned.set()
+        self.ended.set()
 
 
 class WorkerProcess:
@@ -83,20 +96,27 @@ class WorkerProcess:
             self.is_lost = True
             self._started.set()
             for attempt in self._attempts.values():
-                attempt.ended.set()
+                attempt.end()
             with anyio.CancelScope(shield=True):
                 await self._end()
 
-    async def run(self, order: AttemptOrder, on_usage: OnUsage) -> AttemptOutcome:
-        """Run one attempt. Raises WorkerLost. Cancelled: the attempt is ended first."""
+    async def run(self, order: AttemptOrder, on_usage: OnUsage, slot: AttemptSlot) -> AttemptOutcome:
+        """See `WorkerPool.run`."""
         key = f"{order.task.id}/{order.number}"
         attempt = self._attempts[key] = _RunningAttempt(on_usage)
         limit = math.inf if order.task.timeout_s is None else order.task.timeout_s + OVERTIME_S
         try:
             await self._started.wait()
             await self._send({"type": "run", "key": key, "order": ORDERS.dump_python(order, mode="json")})
-            with anyio.move_on_after(limit):
-                await attempt.ended.wait()
+            await attempt.ready.wait()
+            async with slot:
+                if not attempt.ended.is_set():
+                    await self._send({"type": "go", "key": key})
+                with anyio.move_on_after(limit):
+                    await attempt.turned.wait()
+            if attempt.turned.is_set():
+                with anyio.move_on_after(CLOSE_S, shield=True):  # what was done need not be done again
+                    await attempt.ended.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_S), suppress(WorkerLost):
                 await self._send({"type": "cancel", "key": key})
@@ -106,7 +126,8 @@ class WorkerProcess:
             del self._attempts[key]
         if attempt.outcome is not None:
             return attempt.outcome
-        if attempt.ended.is_set():
+        if attempt.turned.is_set():
+            self.kill()  # has no effect on one that has ended
             raise WorkerLost("The worker process has ended.")
         self.kill()
         text = f"It took longer than {order.task.timeout_s:g} s and could not be ended; its worker was killed."
@@ -171,7 +192,11 @@ class WorkerProcess:
             attempt.on_usage(USAGES.validate_python(message["usage"]))
         elif message["type"] == "ended":
             attempt.outcome = OUTCOMES.validate_python(message["outcome"])
-            attempt.ended.set()
+            attempt.end()
+        elif message["type"] == "ready":
+            attempt.ready.set()
+        elif message["type"] == "turned":
+            attempt.turned.set()
 
     async def _watch_silence(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from kimi.application.batch.ports import AttemptOrder, OnUsage
+from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage
 from kimi.application.batch.task_file import BUILTIN_AGENTS
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
@@ -45,6 +45,8 @@ logger = logging.getLogger("kimi.batch")
 _CLIENT: Final = Client(supports_question=True, supports_plan_mode=True)
 """The tools that ask the user are offered, but their requests are refused because there is no user."""
 
+CANCELLED_ATTEMPT: Final = AttemptOutcome("cancelled", error=BatchError("cancelled", "The task was cancelled."))
+
 _CODES: Final = (
     ((ConfigError, UsageError), "config"),
     ((ModelNotSet,), "model"),
@@ -59,18 +61,18 @@ async def run_attempt(
     environ: Mapping[str, str],
     scope: anyio.CancelScope,
     on_usage: OnUsage,
+    slot: AttemptSlot,
     time_left: Callable[[], float] = lambda: math.inf,
 ) -> AttemptOutcome:
     """Run one attempt to its end; cancelling `scope` ends it with status `cancelled`.
 
-    On leaving, `time_left()` returns how many seconds the session-end hooks may take. Raises nothing.
+    `slot` is entered when the session is open, and left when the turn is over. On leaving, `time_left()` returns how
+    many seconds the session-end hooks may take. Raises nothing.
     """
-    started = anyio.current_time()
     try:
-        outcome = await _run_in_session(order, environ, scope, on_usage, time_left)
+        return await _run_in_session(order, environ, scope, on_usage, slot, time_left)
     except Exception as error:
-        outcome = _describe_failure(error)
-    return replace(outcome, seconds=anyio.current_time() - started)
+        return _describe_failure(error)
 
 
 async def _run_in_session(
@@ -78,6 +80,7 @@ async def _run_in_session(
     environ: Mapping[str, str],
     scope: anyio.CancelScope,
     on_usage: OnUsage,
+    slot: AttemptSlot,
     time_left: Callable[[], float],
 ) -> AttemptOutcome:
     if not os.path.isdir(order.directory):
@@ -88,8 +91,11 @@ async def _run_in_session(
     opening = open_conversation(app, SessionSelector(), time_left=time_left, adapt_container=leave_last_session)
     async with opening as conversation:
         attempt = _Attempt(order, conversation, scope, on_usage)
-        outcome = await attempt.run()
-        return replace(outcome, session_id=conversation.id, usage=conversation.models.usage.figures.session)
+        async with slot:
+            started = anyio.current_time()
+            outcome = CANCELLED_ATTEMPT if scope.cancel_called else await attempt.run()
+        seconds, usage = anyio.current_time() - started, conversation.models.usage.figures.session
+        return replace(outcome, session_id=conversation.id, usage=usage, seconds=seconds)
 
 
 def _load_settings(order: AttemptOrder, variables: Mapping[str, str]) -> Settings:
@@ -134,7 +140,7 @@ class _Attempt:
     async def run(self) -> AttemptOutcome:
         """Run the prompt, wait for what it started in the background, and return how it ended."""
         timeout = math.inf if self._task.timeout_s is None else self._task.timeout_s
-        outcome = AttemptOutcome("cancelled", error=BatchError("cancelled", "The task was cancelled."))
+        outcome = CANCELLED_ATTEMPT
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pump_events)
             with self._scope, anyio.CancelScope(deadline=anyio.current_time() + timeout) as limit:

@@ -9,6 +9,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -63,6 +65,7 @@ class _Worker:
         self._process = process
         self._scope = anyio.CancelScope()
         self._attempts: dict[str, anyio.CancelScope] = {}
+        self._admitted: dict[str, anyio.Event] = {}
         self._writing = anyio.Lock()
         self.is_write_stuck = False
 
@@ -85,10 +88,12 @@ class _Worker:
     def _take_message(self, message: dict[str, Any], running: TaskGroup) -> None:
         key = message["key"]
         if message["type"] == "run":
-            self._attempts[key] = anyio.CancelScope()
+            self._attempts[key], self._admitted[key] = anyio.CancelScope(), anyio.Event()
             running.start_soon(self._run, key, ORDERS.validate_python(message["order"]))
         elif key in self._attempts:
-            self._attempts[key].cancel()
+            self._admitted[key].set()
+            if message["type"] == "cancel":
+                self._attempts[key].cancel()
 
     async def _run(self, key: str, order: AttemptOrder) -> None:
         async with anyio.create_task_group() as reports:
@@ -97,10 +102,18 @@ class _Worker:
                 reports.start_soon(self._write, {"type": "usage", "key": key, "usage": USAGES.dump_python(usage)})
 
             scope, time_left = self._attempts[key], self._process.time_left
-            outcome = await run_attempt(order, os.environ, scope, report_usage, time_left)
+            outcome = await run_attempt(order, os.environ, scope, report_usage, self._wait_for_slot(key), time_left)
             # Reports are written in their order, because the lock of the output is fair.
             reports.start_soon(self._write, {"type": "ended", "key": key, "outcome": OUTCOMES.dump_python(outcome)})
-        del self._attempts[key]
+        del self._attempts[key], self._admitted[key]
+
+    @asynccontextmanager
+    async def _wait_for_slot(self, key: str) -> AsyncGenerator[None, None]:
+        """Say that the session is open, wait until the turn may begin, and say that it is over."""
+        await self._write({"type": "ready", "key": key})
+        await self._admitted[key].wait()
+        yield
+        await self._write({"type": "turned", "key": key})
 
     async def report_alive(self) -> None:
         """Report every few seconds that the event loop runs."""
