@@ -53,29 +53,14 @@ def test_each_task_has_one_result_with_its_answer(place: Place) -> None:
 
 
 @pytest.mark.spec("R-431")
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ('{"id": "a", "promt": "x", "work_dir": "."}', ["line 3", "unknown key 'promt'", "prompt, work_dir"]),
-        ('{"id": "a", "work_dir": "."}', ["line 3", "the key 'prompt' is missing"]),
-        ('{"id": "a/b", "prompt": "x", "work_dir": "."}', ["line 3", "an id has 1 to 64 letters"]),
-        ('{"id": "FIRST", "prompt": "x", "work_dir": "."}', ["line 3", "that of line 1"]),
-        ('{"id": "a", "prompt": "x"}', ["line 3", "either work_dir or worktree"]),
-        ('{"id": "a", "prompt": "x", "worktree": {"repo": "."}}', ["line 3", "worktree.repo", "repository, ref"]),
-        ('{"id": "a", "prompt": "x", "work_dir": ".", "env": {"KEY": ["sk-secret"]}}', ["line 3", "env.KEY"]),
-        ('["a"]', ["line 3"]),
-        ("{", ["line 3", "not a JSON object"]),
-    ],
-)
-def test_a_wrong_line_is_named_before_anything_runs(place: Place, line: str, words: list[str]) -> None:
+def test_a_wrong_line_is_named_before_anything_runs(place: Place) -> None:
     batch = batch_of(place, task("first"))
     with batch.path.open("a") as file:
-        file.write(f"\n{line}\n")
+        file.write('\n{"id": "a", "promt": "x", "work_dir": ".", "env": {"KEY": "sk-secret"}}\n')
     status, stderr = batch.run()
-    assert status == 1
-    assert all(word in " ".join(stderr.split()) for word in words), stderr
-    assert "sk-secret" not in stderr
-    assert not batch.results_path.exists()
+    told = " ".join(stderr.split())
+    assert (status, batch.results_path.exists(), "sk-secret" in told) == (1, False, False)
+    assert "tasks.jsonl, line 3: unknown key 'promt'; the keys are id, prompt, work_dir" in told
 
 
 @pytest.mark.spec("R-432")
