@@ -90,6 +90,14 @@ class World:
         with (self.session_dir / "wire.jsonl").open("a", encoding="utf-8") as log:
             log.write(line * records)
 
+    def put_turns(self, records: int) -> None:
+        """Store a session whose event log has this many records: turns of ten, with thoughts, a call and its result."""
+        self.put_history(2)
+        with (self.session_dir / "wire.jsonl").open("w", encoding="utf-8") as log:
+            log.write(_line({"type": "metadata", "protocol_version": "1.10"}))
+            for number in range(records // 10):
+                log.writelines(map(_log_line, _turn(number)))
+
     def wire(self, *, resume: bool = False, ask: bool = False) -> WireClient:
         """Start the program. It approves everything itself unless it shall `ask`."""
         options = [*([] if ask else ["--yolo"]), *(["--session", SESSION] if resume else [])]
@@ -98,6 +106,30 @@ class World:
 
 def _line(record: object) -> str:
     return json.dumps(record, separators=(",", ":")) + "\n"
+
+
+def _log_line(event: tuple[str, object]) -> str:
+    kind, payload = event
+    return f'{{"timestamp": 1.0, "message": {_line({"type": kind, "payload": payload})[:-1]}}}\n'
+
+
+def _turn(number: int) -> list[tuple[str, object]]:
+    """The records of a turn in which the model thinks, calls a tool, and answers."""
+    arguments = json.dumps({"path": f"file{number}.txt"})
+    call = {"type": "function", "id": "call-0", "function": {"name": "ReadFile", "arguments": arguments}}
+    value: dict[str, object] = {"is_error": False, "output": "a line of it\n" * 8, "message": "Read.", "display": []}
+    return [
+        ("TurnBegin", {"user_input": f"Question {number}: what about this one?"}),
+        ("StepBegin", {"n": 1}),
+        ("ContentPart", {"type": "think", "think": "It is like the others. " * 4, "encrypted": None}),
+        ("ToolCall", call | {"extras": None}),
+        ("ToolResult", {"tool_call_id": "call-0", "return_value": value | {"extras": None}}),
+        ("StatusUpdate", {"context_usage": 0.25}),
+        ("StepBegin", {"n": 2}),
+        ("ContentPart", {"type": "text", "text": f"Answer {number}: it is like the others. " * 4}),
+        ("StatusUpdate", {"context_usage": 0.26}),
+        ("TurnEnd", {}),
+    ]
 
 
 @contextmanager

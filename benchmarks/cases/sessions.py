@@ -36,28 +36,6 @@ def history(bench: Bench) -> list[Row]:
     return rows
 
 
-def replay(bench: Bench) -> list[Row]:
-    """The stored events of a long session again: time, and memory at its peak over that of a start."""
-    records = 10_000 if bench.quick else 50_000
-
-    def measure(candidate: Candidate) -> Measured:
-        with world(candidate) as place:
-            place.put_log(records)
-            with place.wire(resume=True) as client:
-                client.initialize()
-                time.sleep(0.5)
-                before = client.memory_mb(peak=True)
-                seconds, count = client.replay()
-                assert count == records + 1
-                return {"time": seconds, "memory": client.memory_mb(peak=True) - before}
-
-    found = bench.medians("replay", measure)
-    return [
-        ms(f"replay of {records} records", found, "time", Target(ratio=10)),
-        row("  memory more", "MB", found, "memory", Target(value=20)),
-    ]
-
-
 def asking(bench: Bench) -> list[Row]:
     """External tools and approvals: from the client's answer to the result of the call."""
     count = 20 if bench.quick else 50
@@ -96,4 +74,4 @@ def _approve(params: Json) -> Json:
     return {"request_id": params["payload"]["id"], "response": "approve"}
 
 
-CASES: dict[str, Case] = {"history": history, "replay": replay, "asking": asking}
+CASES: dict[str, Case] = {"history": history, "asking": asking}
