@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 PROTOCOL_VERSION = "1.10"
 METADATA_LINE = b'{"type":"metadata","protocol_version":"%s"}\n' % PROTOCOL_VERSION.encode()
 
+_CLOSING_BRACE = ord("}")
 _LINE_START = re.compile(rb'\{"timestamp": ?[0-9.eE+-]+, ?"message": ?(?=\{)')
 
 
@@ -32,12 +33,17 @@ def encode_event_line(envelope: bytes, timestamp: float) -> bytes:
 def extract_envelope(line: bytes) -> bytes | None:
     """Return the envelope in a line, byte for byte where that is possible; None if the line has none."""
     start = _LINE_START.match(line)
-    if start is not None and line.endswith(b"}"):
+    if start is not None and line[-1] == _CLOSING_BRACE:
         envelope = line[start.end() : -1]
-        if _is_envelope(_parse_json(envelope)):
-            return envelope
-    message = parse_envelope(line)
-    return None if message is None else encode_json(message)
+        try:
+            message: JsonObject = from_json(envelope)  # an object: the pattern has seen its first character
+        except ValueError:  # it is torn, or more members follow the envelope
+            pass
+        else:
+            if isinstance(message.get("type"), str) and isinstance(message.get("payload"), dict):
+                return envelope
+    other = parse_envelope(line)
+    return None if other is None else encode_json(other)
 
 
 def parse_envelope(line: bytes) -> JsonObject | None:
@@ -109,13 +115,6 @@ def _add_result(payload: JsonObject, found: dict[str, ToolReturnValue]) -> None:
         return
     if isinstance(call_id, str):
         found.setdefault(call_id, result)
-
-
-def _parse_json(data: bytes) -> Any:
-    try:
-        return from_json(data)
-    except ValueError:
-        return None
 
 
 def _is_envelope(value: Any) -> bool:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio.lowlevel
 
 from kimi.application.ports import SessionFiles
-from kimi.application.sessions.replay_events import replay
+from kimi.application.sessions.replay_events import ReplayedEvent, replay
 from kimi.domain.events.request import Request
 from kimi.interfaces.rpc.framing import frame_message
 from kimi.interfaces.rpc.messages import encode_notification, encode_request
 from kimi.interfaces.rpc.outbox import Outbox
 from kimi.interfaces.rpc.wire_events import STRICT_EVENT_NAMES, NestedTurnTracker
 
-BATCH_SIZE: Final = 256
-"""How many events are read before other tasks may run and a cancel takes effect."""
+BLOCK_BYTES: Final = 64 * 1024
+"""How many bytes are read before other tasks may run and a cancel takes effect, unless one event alone has more."""
 
 
 @dataclass(slots=True)
@@ -42,11 +43,33 @@ class ReplayProgress:
 
 async def send_replay(files: SessionFiles, outbox: Outbox, progress: ReplayProgress, *, strict: bool) -> None:
     """Send everything that was recorded until now. Waits while the client does not read."""
+    for block, events, requests in _build_blocks(replay(files), strict=strict):
+        await anyio.lowlevel.checkpoint()
+        await outbox.wait_for_capacity()
+        progress.events += events
+        progress.requests += requests
+        outbox.put(block)
+
+
+def _build_blocks(recorded: Iterable[ReplayedEvent], *, strict: bool) -> Iterator[tuple[bytes, int, int]]:
+    """Yield lines in blocks, each with its number of events and of requests; a block may be empty."""
     nested = NestedTurnTracker()
-    for number, (name, envelope, request) in enumerate(replay(files), start=1):
-        if number % BATCH_SIZE == 0:
-            await anyio.lowlevel.checkpoint()
-        if (nested.is_nested_boundary(name) or name not in STRICT_EVENT_NAMES) and strict:
-            continue
-        await outbox.wait_for_capacity()  # for each: a single event may hold megabytes
-        outbox.put(frame_message(progress.encode_next(envelope, request)))
+    messages: list[bytes] = []
+    size = requests = 0
+    for name, envelope, request in recorded:
+        if not strict or (not nested.is_nested_boundary(name) and name in STRICT_EVENT_NAMES):
+            if request is None:
+                messages.append(encode_notification(b"event", envelope))
+            else:
+                messages.append(encode_request(b"request", request.id, envelope))
+                requests += 1
+        size += len(envelope)
+        if size >= BLOCK_BYTES:
+            yield _frame_messages(messages), len(messages) - requests, requests
+            messages.clear()
+            size = requests = 0
+    yield _frame_messages(messages), len(messages) - requests, requests
+
+
+def _frame_messages(messages: Sequence[bytes]) -> bytes:
+    return frame_message(b"\n".join(messages)) if messages else b""

@@ -20,9 +20,14 @@ def read_head_lines(path: str, limit: int) -> list[bytes]:
 def read_lines_until(path: str, size: int) -> Iterator[bytes]:
     """Yield the lines within the first `size` bytes, read lazily. Raises OSError."""
     with open(path, "rb") as file:
-        while size > 0 and (line := file.readline(size)):
+        for line in file:
             size -= len(line)
-            yield line.rstrip(b"\n")
+            if size < 0:  # more was written since the size was taken
+                line = line[:size]
+            if line:
+                yield line.rstrip(b"\n")
+            if size <= 0:
+                return
 
 
 def read_lines_backward(path: str) -> Iterator[bytes]:
