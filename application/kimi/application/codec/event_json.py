@@ -63,7 +63,7 @@ def _decode_payload(name: str, payload: JsonObject) -> Event | None:
             return replace(plain, display=decode_display(payload))
         case _:
             kind = _CLASS_BY_NAME.get(name)
-            return None if kind is None else _type_adapter(kind).validate_python(payload)
+            return None if kind is None else _type_adapter(kind).validator.validate_python(payload)
 
 
 def _decode_subagent_event(payload: JsonObject) -> Event | None:

@@ -13,6 +13,9 @@ from typing import Final
 MAX_STRING_CHARS: Final = 4096
 """How many characters of a string are kept, as written; of a longer string only the beginning is known."""
 
+LENIENT_DECODER: Final = json.JSONDecoder(strict=False)
+"""Accepts control characters in strings, which models write. `json.loads` would make one for each text."""
+
 _END_OR_ESCAPE = re.compile(r'["\\]')
 _STRUCTURE = re.compile(r'["{}\[\]:,]')
 _WHOLE_CHARACTERS = re.compile(r"(?:[^\\]|\\u[0-9A-Fa-f]{4}|\\[^u])*", re.DOTALL)
@@ -141,7 +144,7 @@ class ArgumentScanner:
 def decode_string(raw: str) -> str | None:
     """Decode the inside of a JSON string; None if it is invalid. A lone surrogate becomes U+FFFD."""
     try:
-        text: str = json.loads(f'"{raw}"', strict=False)
+        text: str = LENIENT_DECODER.decode(f'"{raw}"')
     except ValueError:
         return None
     return _LONE_SURROGATES.sub("\ufffd", text)

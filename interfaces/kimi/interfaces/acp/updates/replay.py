@@ -68,6 +68,8 @@ class _ReplayFold:
         self._queue: deque[JsonDict] = deque()
         self._open_calls: dict[str, JsonDict] = {}
         self._plan: JsonObject | None = None
+        self._last_texts: list[str] = []
+        """The texts of the last chunk that follow its own."""
 
     def push(self, update: JsonObject) -> Iterator[JsonObject]:
         """Fold in an update; yield those that are final."""
@@ -75,14 +77,14 @@ class _ReplayFold:
         if kind == "plan":
             self._plan = update
         elif kind == "tool_call":
-            self._queue.append(shape := dict(update))
+            self._append(shape := dict(update))
             if shape["status"] not in _FINAL_STATUSES:
                 self._open_calls[shape["toolCallId"]] = shape
         elif kind == "tool_call_update":
             self._apply_call_update(update)
         elif kind == "compaction_update":
             if update["status"] != "in_progress":
-                self._queue.append(dict(update))
+                self._append(dict(update))
         elif kind not in _SKIPPED_KINDS:
             self._append_chunk(update)
         yield from self._pop_ready()
@@ -99,9 +101,20 @@ class _ReplayFold:
         """Append a chunk, joined with the chunk before it if both belong to one message."""
         last = self._queue[-1] if self._queue else None
         if last is not None and _is_continuation(last, update):
-            last["content"] = last["content"] | {"text": last["content"]["text"] + update["content"]["text"]}
+            self._last_texts.append(update["content"]["text"])
         else:
-            self._queue.append(dict(update))
+            self._append(dict(update))
+
+    def _append(self, update: JsonDict) -> None:
+        self._join_texts()
+        self._queue.append(update)
+
+    def _join_texts(self) -> None:
+        """Complete the last chunk. Its texts are joined once: joined one by one, each would copy all before it."""
+        if self._last_texts:
+            chunk = self._queue[-1]
+            chunk["content"] = chunk["content"] | {"text": "".join([chunk["content"]["text"], *self._last_texts])}
+            self._last_texts.clear()
 
     def _pop_ready(self) -> Iterator[JsonObject]:
         """Yield what is before the first open call, except the last update: the next chunk may continue it."""
@@ -110,6 +123,7 @@ class _ReplayFold:
 
     def pop_rest(self) -> Iterator[JsonObject]:
         """Yield everything that is left, the plan last."""
+        self._join_texts()
         yield from self._queue
         self._queue.clear()
         if self._plan is not None:

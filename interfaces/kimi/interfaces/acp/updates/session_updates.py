@@ -53,6 +53,7 @@ from kimi.interfaces.acp.updates.usage import SessionUsage
 MIN_SHOWN_RETRY_S: Final = 3.0
 """A shorter wait before another attempt is not shown, in seconds."""
 
+_FREQUENT_TURN_EVENTS = (ev.StepBegin, ev.StatusUpdate, ev.TurnBegin, ev.TurnEnd)
 _CONTENT_TYPES = (TextPart, ThinkPart, ImagePart, AudioPart, VideoPart)
 _PLAN_STATUSES = {"pending": "pending", "in_progress": "in_progress", "done": "completed"}
 _TURN_BEGIN_PATTERN = re.compile(rb'\s*\{\s*"type"\s*:\s*"TurnBegin"')
@@ -262,9 +263,11 @@ class SessionUpdateTranslator:
     def _translate_event(self, event: ev.Event, agent: CallingAgent) -> list[JsonDict]:
         if isinstance(event, _CONTENT_TYPES):
             return self._build_chunk(event) if agent is MAIN_AGENT else []
+        if isinstance(event, _FREQUENT_TURN_EVENTS):
+            return self._translate_turn_event(event) if agent is MAIN_AGENT else []
         match event:
             case ToolCall():
-                return self._calls.announce(event, agent)
+                return self._calls.announce(event, agent, is_recorded=self._is_replaying)
             case ev.FileChangePlanned():
                 self._calls.set_expected_change((event.agent_id, event.tool_call_id), event.changed)
                 return []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import DisplayBlock, ToolReturnValue
-from kimi.interfaces.acp.updates.argument_scanner import MAX_STRING_CHARS, ArgumentScanner
+from kimi.interfaces.acp.updates.argument_scanner import LENIENT_DECODER, MAX_STRING_CHARS, ArgumentScanner
 from kimi.interfaces.acp.updates.result_content import (
     JsonDict,
     build_raw_output,
@@ -71,9 +70,13 @@ class ToolCallState:
         self._has_news = False
         self._next_update_at = 0.0
 
-    def announce(self, arguments: str | None) -> JsonDict:
-        """Return the first update, with title and locations as far as the beginning of the arguments shows them."""
-        self.feed_arguments(arguments)
+    def announce(self, arguments: str | None, *, is_recorded: bool = False) -> JsonDict:
+        """Return the first update, with title and locations as far as the beginning of the arguments shows them.
+
+        With `is_recorded` they are usually all there, and need not be scanned as they are while they stream.
+        """
+        if not (is_recorded and arguments and self._take_whole(arguments)):
+            self.feed_arguments(arguments)
         self._title, self._locations = self._build_title(), self._find_locations()
         shape: JsonDict = {
             "sessionUpdate": "tool_call",
@@ -86,6 +89,14 @@ class ToolCallState:
             shape["locations"] = self._locations
         self._has_news = False
         return shape | {"_meta": {"kimi": self._meta}}
+
+    def _take_whole(self, arguments: str) -> bool:
+        """Take the arguments if they are a whole object. Return whether they are."""
+        found = parse_arguments(arguments)
+        if not isinstance(found, dict) or "_raw" in found:
+            return False
+        self.raw_input, self.has_all_arguments = cast("JsonObject", found), True
+        return True
 
     def feed_arguments(self, piece: str | None) -> None:
         """Add the next piece of the arguments."""
@@ -299,7 +310,7 @@ class ToolCallState:
 def parse_arguments(text: str) -> Any:
     """Parse the arguments as the domain does; return `{"_raw": text}` for text that is not JSON."""
     try:
-        value: Any = json.loads(text, strict=False) if text.strip() else {}
+        value: Any = LENIENT_DECODER.decode(text) if text.strip() else {}
     except (ValueError, RecursionError):
         return {"_raw": text}
     return {} if value is None else value

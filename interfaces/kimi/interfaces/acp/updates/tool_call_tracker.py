@@ -138,8 +138,8 @@ class ToolCallTracker:
             key = call.parent_call
         return True
 
-    def announce(self, event: ToolCall, agent: CallingAgent) -> list[JsonDict]:
-        """Announce a call of the model."""
+    def announce(self, event: ToolCall, agent: CallingAgent, *, is_recorded: bool = False) -> list[JsonDict]:
+        """Announce a call of the model, as it begins to stream or as it was recorded."""
         name, key = event.function.name, (agent.id, event.id)
         found = self._fail_call(key, INTERRUPTED_TEXT)  # an earlier call with this id that never ended
         call = ToolCallState(
@@ -152,7 +152,7 @@ class ToolCallTracker:
         )
         self._open_calls[key], self._client_ids[key] = call, call.id
         call.parent_call = agent.parent_call
-        found.append(call.announce(event.function.arguments))
+        found.append(call.announce(event.function.arguments, is_recorded=is_recorded))
         if agent is MAIN_AGENT:
             self._streaming_call = call
             return found
