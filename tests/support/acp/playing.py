@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,7 +67,8 @@ def play(subject: SessionUpdateTranslator, steps: Sequence[Step], *, tick: float
 def replayed(events: Iterable[ev.Event], **options: Any) -> list[Any]:
     """Return the replay of these events after they were stored."""
     envelopes = [encode_event(event) for event in events]
-    return checked(build_replay_updates(decode_stored_events(envelopes), translator(is_replaying=True, **options)))
+    replay = build_replay_updates(decode_stored_events(envelopes), translator(is_replaying=True, **options))
+    return checked(chain.from_iterable(replay))
 
 
 def call(name: str, call_id: str = "c1", **arguments: Any) -> ToolCall:

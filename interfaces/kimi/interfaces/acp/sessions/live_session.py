@@ -39,7 +39,7 @@ from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation, pres
 logger = logging.getLogger(__name__)
 
 REPLAY_BATCH_SIZE: Final = 200
-"""How many updates of a replay are sent before other tasks may run."""
+"""How many events of a replay are shown before other tasks may run."""
 
 _STOP_REASONS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
@@ -218,14 +218,16 @@ class LiveSession:
             self._replayed_count = conversation.events.channel.unfinished
             envelopes = list(conversation.files.events()) if is_running else conversation.files.events()
             translator = self._build_translator(replaying=True)
-            updates = build_replay_updates(decode_stored_events(envelopes), translator, is_running=is_running)
-            sent = 0
-            for sent, update in enumerate(updates, start=1):
-                self._client.send_update(self.id, update)
-                await self._client.wait_for_capacity()  # for each: a single update may hold megabytes
-                if sent % REPLAY_BATCH_SIZE == 0:
+            replay = build_replay_updates(decode_stored_events(envelopes), translator, is_running=is_running)
+            is_empty = True
+            for number, updates in enumerate(replay):
+                if updates:
+                    is_empty = False
+                    self._client.send_final_updates(self.id, updates)
+                    await self._client.wait_for_capacity()  # for each: a single update may hold megabytes
+                if number % REPLAY_BATCH_SIZE == 0:
                     await anyio.lowlevel.checkpoint()
-            if not sent and conversation.history.messages:
+            if is_empty and conversation.history.messages:
                 raise nothing_to_replay()
             translator.end_replay()
             self._translator = translator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -9,6 +10,7 @@ import anyio
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.transport.errors import log_internal_error
 from kimi.interfaces.acp.transport.lines import AcpTransport, collect_sent_ids
+from kimi.interfaces.acp.transport.update_outbox import encode_update
 
 if TYPE_CHECKING:
     from kimi.interfaces.acp.transport.sdk import Connection
@@ -48,6 +50,14 @@ class RemoteClient:
             self._outbox.put_update(session_id, update)
         except Exception as error:  # an update that cannot be encoded must not stop the others
             log_internal_error(error)
+
+    def send_final_updates(self, session_id: str, updates: Iterable[JsonObject]) -> None:
+        """Queue updates that no later one continues, so that their texts need not be kept to be joined."""
+        for update in updates:
+            try:
+                self._outbox.put(encode_update(session_id, update))
+            except Exception as error:  # as above
+                log_internal_error(error)
 
     async def wait_for_capacity(self) -> None:
         """Wait while too many lines are queued because the client does not read."""

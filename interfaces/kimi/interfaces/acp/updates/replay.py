@@ -43,8 +43,10 @@ def decode_stored_events(envelopes: Iterable[bytes]) -> Iterator[Event]:
 
 def build_replay_updates(
     events: Iterable[Event], translator: SessionUpdateTranslator, *, is_running: bool = False
-) -> Iterator[JsonObject]:
-    """Yield the updates of a replay, reading the events lazily. `translator` must be new, made with `is_replaying`.
+) -> Iterator[list[JsonObject]]:
+    """Yield the updates of a replay, reading the events lazily: after each event those that are final, often none.
+
+    `translator` must be new, made with `is_replaying`.
 
     Afterwards the translator knows the turns and the context usage. Calls without a result are failed, unless the turn
     `is_running`: then they stay open for the live updates that follow.
@@ -54,11 +56,12 @@ def build_replay_updates(
         if isinstance(event, REQUEST_TYPES):
             continue  # a replay must not ask the user again
         for update in translator.translate(event):
-            yield from fold.push(update)
+            fold.push(update)
+        yield fold.pop_final()
     if not is_running:
         for update in translator.close_open_calls(include_background=True):
-            yield from fold.push(update)
-    yield from fold.pop_rest()
+            fold.push(update)
+    yield fold.pop_rest()
 
 
 class _ReplayFold:
@@ -71,8 +74,8 @@ class _ReplayFold:
         self._last_texts: list[str] = []
         """The texts of the last chunk that follow its own."""
 
-    def push(self, update: JsonObject) -> Iterator[JsonObject]:
-        """Fold in an update; yield those that are final."""
+    def push(self, update: JsonObject) -> None:
+        """Fold in an update."""
         kind = update["sessionUpdate"]
         if kind == "plan":
             self._plan = update
@@ -87,7 +90,6 @@ class _ReplayFold:
                 self._append(dict(update))
         elif kind not in _SKIPPED_KINDS:
             self._append_chunk(update)
-        yield from self._pop_ready()
 
     def _apply_call_update(self, update: JsonObject) -> None:
         shape = self._open_calls.get(update["toolCallId"])
@@ -116,18 +118,19 @@ class _ReplayFold:
             chunk["content"] = chunk["content"] | {"text": "".join([chunk["content"]["text"], *self._last_texts])}
             self._last_texts.clear()
 
-    def _pop_ready(self) -> Iterator[JsonObject]:
-        """Yield what is before the first open call, except the last update: the next chunk may continue it."""
+    def pop_final(self) -> list[JsonObject]:
+        """Remove and return what is before the first open call, except the last update: it may be continued."""
+        found: list[JsonObject] = []
         while len(self._queue) > 1 and self._queue[0].get("toolCallId") not in self._open_calls:
-            yield self._queue.popleft()
+            found.append(self._queue.popleft())
+        return found
 
-    def pop_rest(self) -> Iterator[JsonObject]:
-        """Yield everything that is left, the plan last."""
+    def pop_rest(self) -> list[JsonObject]:
+        """Remove and return everything that is left, the plan last."""
         self._join_texts()
-        yield from self._queue
+        found = [*self._queue, *([] if self._plan is None else [self._plan])]
         self._queue.clear()
-        if self._plan is not None:
-            yield self._plan
+        return found
 
 
 def _is_continuation(last: JsonDict, update: JsonObject) -> bool:
