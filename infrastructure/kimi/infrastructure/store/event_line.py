@@ -33,7 +33,7 @@ def encode_event_line(envelope: bytes, timestamp: float) -> bytes:
 def extract_envelope(line: bytes) -> bytes | None:
     """Return the envelope in a line, byte for byte where that is possible; None if the line has none."""
     start = _LINE_START.match(line)
-    if start is not None and line[-1] == _CLOSING_BRACE:
+    if start and line[-1] == _CLOSING_BRACE:
         envelope = line[start.end() : -1]
         try:
             message: JsonObject = from_json(envelope)  # an object: the pattern has seen its first character

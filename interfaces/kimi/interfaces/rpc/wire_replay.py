@@ -52,24 +52,25 @@ async def send_replay(files: SessionFiles, outbox: Outbox, progress: ReplayProgr
 
 
 def _build_blocks(recorded: Iterable[ReplayedEvent], *, strict: bool) -> Iterator[tuple[bytes, int, int]]:
-    """Yield lines in blocks, each with its number of events and of requests; a block may be empty."""
+    """Yield blocks of lines, each with its number of events and of requests."""
     nested = NestedTurnTracker()
-    messages: list[bytes] = []
-    size = requests = 0
+    envelopes: list[bytes] = []
+    size = 0
     for name, envelope, request in recorded:
-        if not strict or (not nested.is_nested_boundary(name) and name in STRICT_EVENT_NAMES):
-            if request is None:
-                messages.append(encode_notification(b"event", envelope))
-            else:
-                messages.append(encode_request(b"request", request.id, envelope))
-                requests += 1
         size += len(envelope)
-        if size >= BLOCK_BYTES:
-            yield _frame_messages(messages), len(messages) - requests, requests
-            messages.clear()
-            size = requests = 0
-    yield _frame_messages(messages), len(messages) - requests, requests
+        is_hidden = strict and (nested.is_nested_boundary(name) or name not in STRICT_EVENT_NAMES)
+        if request is None and not is_hidden:
+            envelopes.append(envelope)
+        if size >= BLOCK_BYTES or request is not None:
+            yield _frame_events(envelopes), len(envelopes), 0
+            envelopes.clear()
+            size = 0
+        if request is not None and not is_hidden:
+            yield frame_message(encode_request(b"request", request.id, envelope)), 0, 1
+    yield _frame_events(envelopes), len(envelopes), 0
 
 
-def _frame_messages(messages: Sequence[bytes]) -> bytes:
-    return frame_message(b"\n".join(messages)) if messages else b""
+def _frame_events(envelopes: Sequence[bytes]) -> bytes:
+    """Return a line for each event, all joined at once."""
+    start, end = encode_notification(b"event", b"\0").split(b"\0")
+    return frame_message(start + (end + b"\n" + start).join(envelopes) + end) if envelopes else b""
