@@ -73,7 +73,8 @@ def _long_session() -> list[bytes]:
 
 def _replay(envelopes: list[bytes]) -> float:
     began = time.process_time()
-    count = sum(map(len, build_replay_updates(decode_stored_events(envelopes), _new_translator(replaying=True))))
+    events = decode_stored_events(map(json.loads, envelopes))
+    count = sum(map(len, build_replay_updates(events, _new_translator(replaying=True))))
     assert count >= UPDATES
     return time.process_time() - began
 

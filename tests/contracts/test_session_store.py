@@ -83,12 +83,13 @@ async def test_appended_records_are_loaded_after_reopening(store: SessionStore) 
     again.close()
 
 
-async def test_events_come_with_their_times(store: SessionStore) -> None:
+async def test_events_come_with_their_times_or_parsed(store: SessionStore) -> None:
     files = await store.create("one")
     assert list(files.timed_events()) == []
     for time in (1.5, 3.0, 2.0):
         files.append_event(encode_event(StepBegin(1)), time)
     assert list(files.timed_events()) == [(encode_event(StepBegin(1)), time) for time in (1.5, 3.0, 3.0)]
+    assert list(files.parsed_events()) == [{"type": "StepBegin", "payload": {"n": 1}}] * 3
     files.close()
 
 

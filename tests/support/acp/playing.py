@@ -66,7 +66,7 @@ def play(subject: SessionUpdateTranslator, steps: Sequence[Step], *, tick: float
 
 def replayed(events: Iterable[ev.Event], **options: Any) -> list[Any]:
     """Return the replay of these events after they were stored."""
-    envelopes = [encode_event(event) for event in events]
+    envelopes = [json.loads(encode_event(event)) for event in events]
     replay = build_replay_updates(decode_stored_events(envelopes), translator(is_replaying=True, **options))
     return checked(chain.from_iterable(replay))
 

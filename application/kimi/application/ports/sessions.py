@@ -72,6 +72,10 @@ class SessionFiles(Protocol):
         """Return the envelopes of the events recorded until now, in order, read lazily, unreadable lines left out."""
         ...
 
+    def parsed_events(self) -> Iterator[JsonObject]:
+        """Return the same, parsed."""
+        ...
+
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
         """Return the same, each with the time of its record in Unix seconds; 0 if the record has none."""
         ...

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, cast
 
 from pydantic_core import from_json
 
@@ -17,6 +17,7 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PROTOCOL_VERSION = "1.10"
 METADATA_LINE = b'{"type":"metadata","protocol_version":"%s"}\n' % PROTOCOL_VERSION.encode()
@@ -55,10 +56,19 @@ def parse_envelope(line: bytes) -> JsonObject | None:
 
 def read_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the envelopes in `lines`; a line that should have one and does not causes one warning."""
+    return _read_usable(path, lines, extract_envelope)
+
+
+def read_messages(path: str, lines: Iterable[bytes]) -> Iterator[JsonObject]:
+    """Yield the same as `read_envelopes`, parsed."""
+    return _read_usable(path, lines, parse_envelope)
+
+
+def _read_usable(path: str, lines: Iterable[bytes], read: Callable[[bytes], T | None]) -> Iterator[T]:
     for number, line in enumerate(lines, 1):
-        envelope = extract_envelope(line)
-        if envelope is not None:
-            yield envelope
+        found = read(line)
+        if found is not None:
+            yield found
         elif line.strip() and not _is_metadata(line):
             logger.warning("line %d of %s cannot be read and is left out", number, path)
 

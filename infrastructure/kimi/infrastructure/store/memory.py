@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from kimi.application.ports import Now
-from kimi.domain.content.message import Message
+from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary, check_session_id
 from kimi.infrastructure.store.call_repair import answer_open_calls
-from kimi.infrastructure.store.event_line import encode_event_line, read_envelopes, read_timed_envelopes
+from kimi.infrastructure.store.event_line import encode_event_line, read_envelopes, read_messages, read_timed_envelopes
 from kimi.infrastructure.store.session_listing import find_first_input, format_title
 
 if TYPE_CHECKING:
@@ -110,6 +110,11 @@ class MemorySession:
         """Return the envelopes recorded until now."""
         lines = self._stored.event_lines
         return read_envelopes(self._id, islice(lines, len(lines)))
+
+    def parsed_events(self) -> Iterator[JsonObject]:
+        """Return the same, parsed."""
+        lines = self._stored.event_lines
+        return read_messages(self._id, islice(lines, len(lines)))
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
         """Return the same with their times."""

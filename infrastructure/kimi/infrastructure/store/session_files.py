@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.codec.context_line import decode_record, encode_record
-from kimi.domain.content.message import Message
+from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.errors import StoreFailed
 from kimi.domain.history.session import ContextRecord, SessionState, check_session_id
 from kimi.infrastructure.store import event_line
@@ -139,6 +139,10 @@ class JsonlSession:
     def events(self) -> Iterator[bytes]:
         """Return the envelopes recorded until now, read lazily."""
         return self._read_recorded(event_line.read_envelopes)
+
+    def parsed_events(self) -> Iterator[JsonObject]:
+        """Return the same, parsed."""
+        return self._read_recorded(event_line.read_messages)
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
         """Return the same with their times."""

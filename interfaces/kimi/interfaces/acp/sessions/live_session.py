@@ -216,9 +216,9 @@ class LiveSession:
             # channel is counted without an await in between, so that exactly these events are skipped later.
             conversation.events.flush()
             self._replayed_count = conversation.events.channel.unfinished
-            envelopes = list(conversation.files.events()) if is_running else conversation.files.events()
+            recorded = conversation.files.parsed_events()  # until now, however much a running turn adds meanwhile
             translator = self._build_translator(replaying=True)
-            replay = build_replay_updates(decode_stored_events(envelopes), translator, is_running=is_running)
+            replay = build_replay_updates(decode_stored_events(recorded), translator, is_running=is_running)
             is_empty = True
             for number, updates in enumerate(replay):
                 if updates:

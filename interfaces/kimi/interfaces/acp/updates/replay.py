@@ -10,9 +10,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
-
-from pydantic_core import from_json
 
 from kimi.application.codec.event_json import decode_event
 from kimi.domain.content.message import JsonObject
@@ -27,14 +24,10 @@ _CHUNK_KINDS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chun
 _SKIPPED_KINDS = ("usage_update", "current_mode_update", "config_option_update", "plan_update")
 
 
-def decode_stored_events(envelopes: Iterable[bytes]) -> Iterator[Event]:
+def decode_stored_events(recorded: Iterable[JsonObject]) -> Iterator[Event]:
     """Decode recorded envelopes; one that is not understood is skipped with a warning (A-54)."""
-    for envelope in envelopes:
-        try:
-            source: Any = from_json(envelope)
-        except ValueError:
-            source = None
-        event = decode_event(cast("dict[str, Any]", source)) if isinstance(source, dict) else None
+    for envelope in recorded:
+        event = decode_event(envelope)
         if event is None:
             logger.warning("a recorded message is not understood and is left out of the replay")
         else:

@@ -193,8 +193,10 @@ def format_fenced(text: str, language: str) -> str:
 
 def build_diffs(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None) -> list[JsonDict]:
     """Return the changes in `display`: one diff if the whole texts are known and small, else one per hunk."""
-    diffs = [block for block in display if isinstance(block, DiffBlock)]
     found: list[JsonDict] = []
+    if not display:
+        return found
+    diffs = [block for block in display if isinstance(block, DiffBlock)]
     for path, group in groupby(diffs, lambda block: block.path):
         found += _build_file_diffs(make_absolute(path, work_dir) or path, list(group), changed)
     return found

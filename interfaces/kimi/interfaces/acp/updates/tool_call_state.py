@@ -87,8 +87,9 @@ class ToolCallState:
         }
         if self._locations:
             shape["locations"] = self._locations
+        shape["_meta"] = {"kimi": self._meta}
         self._has_news = False
-        return shape | {"_meta": {"kimi": self._meta}}
+        return shape
 
     def _take_whole(self, arguments: str) -> bool:
         """Take the arguments if they are a whole object. Return whether they are."""

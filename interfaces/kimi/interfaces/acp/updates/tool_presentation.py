@@ -55,6 +55,8 @@ def format_title(tool: str, argument: str | None) -> str:
 
 def collapse_blanks(text: str) -> str:
     """Replace every run of blanks and control characters by one space."""
+    if text.isprintable() and "  " not in text:  # the only blank that is printable is the space
+        return text.strip()
     return _BLANK_RUN.sub(" ", text).strip()
 
 
