@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeAlias
 
 from kimi.domain.permissions.path_rules import is_within
@@ -27,6 +29,7 @@ DirectoryVisit: TypeAlias = "Iterator[DirectoryVisit]"
 
 _WILDCARDS = frozenset("*?[")
 _PAUSE_INTERVAL_S = 0.002
+_NAMES_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class PatternStep:
     tests: tuple[NameTest, ...]
     recursive_states: PatternStates
     recursive_accepts: bool
+    matches_file: NameMatcher | None
+    """Whether a file is a match by its name; None if any is."""
 
 
 @dataclass(slots=True)
@@ -98,7 +103,9 @@ class GlobPattern:
             tests.append(self._build_name_test(components[at], leads_to, at + 1 == len(components)))
         kept = frozenset(stay)
         # `**` accepts a name only if components follow; `a/**` itself does not match `a`.
-        return PatternStep(tuple(tests), kept, self.accepts(kept))
+        accepts_all = self.accepts(kept)
+        matchers = [test.matches for test in tests if test.accepts]
+        return PatternStep(tuple(tests), kept, accepts_all, None if accepts_all else _match_any(matchers))
 
     def _build_name_test(self, component: str, leads_to: PatternStates, last: bool) -> NameTest:
         is_literal = not self._ignore_case and _WILDCARDS.isdisjoint(component)
@@ -159,21 +166,34 @@ class GlobWalk:
         self, directory: str, prefix: str, states: PatternStates, level: IgnoreLevel, found: GlobMatches
     ) -> DirectoryVisit:
         """Add the matches in a directory, in order, and yield the visits to the directories below."""
-        entries = _list_entries(directory)
+        directories, files = _list_entries(directory)
         step = self._pattern.find_step(states)
         if step.recursive_states:
-            level = level.enter(directory, {entry.name for entry in entries})
-        for entry in entries:
+            hidden = files[bisect_left(files, ".") : bisect_left(files, "/")]  # all ignore files begin with a dot
+            level = level.enter(directory, {*hidden, *(entry.name for entry in directories)})
+        at = 0
+        for entry in directories:
+            before, at = at, bisect_left(files, entry.name, at)
+            self._add_files(found, prefix, files[before:at], step)
             if self._is_time_up(found):
                 return
-            if _is_directory(entry):
-                below, accepted = self._match_directory(entry, step, level)
-                if accepted and self._include_dirs:
-                    self._add_match(found, prefix + entry.name)
-                if below:
-                    yield self._visit_directory(entry.path, f"{prefix}{entry.name}/", below, level, found)
-            elif not self._pattern.directories_only and _is_matching_file(entry.name, step):
-                self._add_match(found, prefix + entry.name)
+            below, accepted = self._match_directory(entry, step, level)
+            if accepted and self._include_dirs:
+                self._add_matches(found, prefix, (entry.name,))
+            if below:
+                yield self._visit_directory(entry.path, f"{prefix}{entry.name}/", below, level, found)
+        self._add_files(found, prefix, files[at:], step)
+
+    def _add_files(self, found: GlobMatches, prefix: str, names: Sequence[str], step: PatternStep) -> None:
+        """Add the files that match, a few at a time: a glob may take long for a name, a directory may have millions."""
+        if self._pattern.directories_only:
+            return
+        matches = step.matches_file
+        for at in range(0, len(names), _NAMES_AT_ONCE):
+            if self._is_time_up(found):
+                return
+            some = names[at : at + _NAMES_AT_ONCE]
+            self._add_matches(found, prefix, [name for name in some if matches(name)] if matches else some)
 
     def _is_time_up(self, found: GlobMatches) -> bool:
         now = time.monotonic()
@@ -183,10 +203,10 @@ class GlobWalk:
         found.stopped = found.stopped or self._cancelled.is_set() or now > self._deadline
         return found.stopped
 
-    def _add_match(self, found: GlobMatches, path: str) -> None:
-        found.count += 1
-        if found.count <= self._limit:
-            found.paths.append(path)
+    def _add_matches(self, found: GlobMatches, prefix: str, names: Sequence[str]) -> None:
+        found.count += len(names)
+        if room := self._limit - len(found.paths):
+            found.paths += [prefix + name for name in names[:room]]
 
     def _match_directory(
         self, entry: os.DirEntry[str], step: PatternStep, level: IgnoreLevel
@@ -215,12 +235,22 @@ class GlobWalk:
         return is_within(os.path.realpath(path), self._roots, windows=self._windows)
 
 
-def _list_entries(directory: str) -> list[os.DirEntry[str]]:
+def _list_entries(directory: str) -> tuple[list[os.DirEntry[str]], list[str]]:
+    """Return the directories, and the names of all else, each in order."""
+    directories: list[os.DirEntry[str]] = []
+    others: list[os.DirEntry[str]] = []
     try:
         with os.scandir(directory) as entries:
-            return sorted(entries, key=_entry_name)
+            for entry in entries:
+                try:
+                    is_directory = entry.is_dir()
+                except OSError:
+                    is_directory = False
+                (directories if is_directory else others).append(entry)
     except OSError:
-        return []
+        pass
+    directories.sort(key=attrgetter("name"))
+    return directories, sorted([entry.name for entry in others])
 
 
 def _split_components(pattern: str) -> tuple[str, ...]:
@@ -231,16 +261,7 @@ def _split_components(pattern: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _is_matching_file(name: str, step: PatternStep) -> bool:
-    return step.recursive_accepts or any(test.accepts and test.matches(name) for test in step.tests)
-
-
-def _entry_name(entry: os.DirEntry[str]) -> str:
-    return entry.name
+def _match_any(matchers: Sequence[NameMatcher]) -> NameMatcher:
+    if len(matchers) == 1:
+        return matchers[0]
+    return lambda name: any(matches(name) for matches in matchers)
