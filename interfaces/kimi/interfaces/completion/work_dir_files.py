@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 MAX_FILES: Final = 1000
@@ -23,6 +25,36 @@ StartGit = Callable[[str], "subprocess.Popen[bytes] | None"]
 """Starts git to print the files of a directory, in a session of its own; None if there is none to ask."""
 
 
+class ListedFiles:
+    """The paths of a whole tree, perhaps hundreds of thousands: searched as one text, not one by one."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._text = "\0" + "\0".join(paths) + "\0"
+        self._lowered = _lower(self._text)
+
+    def __bool__(self) -> bool:
+        return bool(self._paths)
+
+    def list_children(self, prefix: str) -> set[str]:
+        """Return what lies in the directory that `prefix` names, with the prefix; directories end with a slash."""
+        at = len(prefix)
+        below = [path for path in self._paths if path.startswith(prefix)] if prefix else self._paths
+        return {path[: path.find("/", at) + 1] or path for path in below}
+
+    def find(self, typed: str) -> Iterator[str]:
+        """Yield the paths that hold the typed characters in this order, whatever their case and what lies between."""
+        letters = map(re.escape, _lower(typed.replace("\0", "")))
+        # Each part takes what comes before the next letter, for good, so that nothing is tried twice.
+        pattern = re.compile("\0" + "".join(f"[^\0{letter}]*+{letter}" for letter in letters))
+        last = ""
+        for found in pattern.finditer(self._lowered):
+            path = self._text[found.start() + 1 : self._text.index("\0", found.end())]
+            if path != last:  # git lists a file in conflict once for each side
+                yield path
+            last = path
+
+
 class WorkDirFiles:
     """The files of a work directory, cached for a few seconds. Calls block; a thread of the completion makes them.
 
@@ -33,7 +65,7 @@ class WorkDirFiles:
         self._work_dir = work_dir
         self._walk = walk
         self._start_git = start_git
-        self._files: Sequence[str] = ()
+        self._files = ListedFiles(())
         self._refreshed_at = -CACHE_TTL_S
         self._git_process: subprocess.Popen[bytes] | None = None
         self._closed = False
@@ -43,9 +75,8 @@ class WorkDirFiles:
         directory, _, name = typed.rpartition("/")
         if len(name) < MIN_SEARCH_CHARACTERS and (directory or len(typed) < MIN_SEARCH_CHARACTERS):
             return self._list_directory(directory)
-        lowered = typed.lower()
-        found = [path for path in self._list_all_files() if _may_match(path.lower(), lowered)]
-        return [*self._list_directory(directory), *found][:MAX_FILES] if directory else found[:MAX_FILES]
+        found = islice(self._list_all_files().find(typed), MAX_FILES)
+        return [*self._list_directory(directory), *found][:MAX_FILES] if directory else list(found)
 
     def close(self) -> None:
         """Stop a running search. The interpreter waits for its thread, so a long search would delay the exit."""
@@ -61,21 +92,17 @@ class WorkDirFiles:
                 found = [f"{prefix}{one.name}{'/' if one.is_dir() else ''}" for one in entries if one.name != ".git"]
         except OSError:
             return ()
-        kept = self._drop_ignored(found)
-        return sorted(kept)[:MAX_FILES]
+        if known := self._list_all_files():
+            children = known.list_children(prefix)
+            found = [name for name in found if name in children]  # all else is ignored
+        return sorted(found)[:MAX_FILES]
 
-    def _drop_ignored(self, names: list[str]) -> list[str]:
-        known = self._list_all_files()
-        if not known:
-            return names
-        files = set(known)
-        parents = {path[: at + 1] for path in known for at, char in enumerate(path) if char == "/"}
-        return [name for name in names if name in files or name in parents]
-
-    def _list_all_files(self) -> Sequence[str]:
+    def _list_all_files(self) -> ListedFiles:
         if time.monotonic() - self._refreshed_at > CACHE_TTL_S:
             listed = self._list_git_files()
-            self._files = listed if listed is not None else () if self._closed else self._walk(self._work_dir)
+            if listed is None:
+                listed = () if self._closed else self._walk(self._work_dir)
+            self._files = ListedFiles(listed)
             self._refreshed_at = time.monotonic()
         return self._files
 
@@ -85,7 +112,7 @@ class WorkDirFiles:
         if files is None or not _has_submodules(self._work_dir):
             return files
         found: list[str] = []
-        waiting = [(name, 1) for name in reversed(files)]
+        waiting = [(name, 1) for name in reversed(dict.fromkeys(files))]
         left = MAX_SUBMODULES
         while waiting:
             name, depth = waiting.pop()
@@ -115,7 +142,7 @@ class WorkDirFiles:
                 return None
         if git.returncode != 0:
             return None
-        return list(dict.fromkeys(name for name in listed.decode("utf-8", "replace").split("\0") if name))
+        return listed.decode("utf-8", "replace").removesuffix("\0").split("\0") if listed else []
 
 
 def _is_repository(path: str) -> bool:
@@ -130,6 +157,11 @@ def _has_submodules(directory: str) -> bool:
     return True
 
 
-def _may_match(path: str, typed: str) -> bool:
-    letters = iter(path)
-    return typed in path or all(letter in letters for letter in typed)
+def _lower(text: str) -> str:
+    """Return the text in lower case, each character in its place."""
+    lowered = text.lower()
+    return (
+        lowered
+        if len(lowered) == len(text)
+        else "".join(char if len(char.lower()) > 1 else char.lower() for char in text)
+    )
