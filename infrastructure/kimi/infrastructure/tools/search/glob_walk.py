@@ -169,12 +169,12 @@ class GlobWalk:
         directories, files = _list_entries(directory)
         step = self._pattern.find_step(states)
         if step.recursive_states:
-            hidden = files[bisect_left(files, ".") : bisect_left(files, "/")]  # all ignore files begin with a dot
-            level = level.enter(directory, {*hidden, *(entry.name for entry in directories)})
+            level = level.enter(directory, [*files, *(entry.name for entry in directories)])
+        files = self._select_files(files, step, found)
         at = 0
         for entry in directories:
             before, at = at, bisect_left(files, entry.name, at)
-            self._add_files(found, prefix, files[before:at], step)
+            self._add_matches(found, prefix, files[before:at])
             if self._is_time_up(found):
                 return
             below, accepted = self._match_directory(entry, step, level)
@@ -182,18 +182,21 @@ class GlobWalk:
                 self._add_matches(found, prefix, (entry.name,))
             if below:
                 yield self._visit_directory(entry.path, f"{prefix}{entry.name}/", below, level, found)
-        self._add_files(found, prefix, files[at:], step)
+        self._add_matches(found, prefix, files[at:])
 
-    def _add_files(self, found: GlobMatches, prefix: str, names: Sequence[str], step: PatternStep) -> None:
-        """Add the files that match, a few at a time: a glob may take long for a name, a directory may have millions."""
+    def _select_files(self, names: Sequence[str], step: PatternStep, found: GlobMatches) -> list[str]:
+        """Return the names that match, in order; those until the time was up."""
         if self._pattern.directories_only:
-            return
-        matches = step.matches_file
+            return []
+        matches, selected = step.matches_file, list[str]()
+        # A few at a time: a glob may take long for a name, and a directory may have millions.
         for at in range(0, len(names), _NAMES_AT_ONCE):
             if self._is_time_up(found):
-                return
+                break
             some = names[at : at + _NAMES_AT_ONCE]
-            self._add_matches(found, prefix, [name for name in some if matches(name)] if matches else some)
+            selected += filter(matches, some) if matches else some
+        selected.sort()
+        return selected
 
     def _is_time_up(self, found: GlobMatches) -> bool:
         now = time.monotonic()
@@ -236,7 +239,7 @@ class GlobWalk:
 
 
 def _list_entries(directory: str) -> tuple[list[os.DirEntry[str]], list[str]]:
-    """Return the directories, and the names of all else, each in order."""
+    """Return the directories in order, and the names of all else."""
     directories: list[os.DirEntry[str]] = []
     others: list[os.DirEntry[str]] = []
     try:
@@ -250,7 +253,7 @@ def _list_entries(directory: str) -> tuple[list[os.DirEntry[str]], list[str]]:
     except OSError:
         pass
     directories.sort(key=attrgetter("name"))
-    return directories, sorted([entry.name for entry in others])
+    return directories, [entry.name for entry in others]
 
 
 def _split_components(pattern: str) -> tuple[str, ...]:
