@@ -1,5 +1,7 @@
 """`python -m benchmarks [case…] [--quick] [--repeats N] [--json] [--reference COMMAND]`; see docs/performance.md.
 
+`python -m benchmarks report` measures what the report holds and writes it.
+
 The exit status is 1 when a figure is beyond its target by more than the margin.
 """
 
@@ -15,6 +17,7 @@ from pkgutil import iter_modules
 
 import benchmarks.cases
 from benchmarks.figures import Bench, Case, Row
+from benchmarks.report import report
 from benchmarks.worlds import reference
 
 
@@ -54,20 +57,24 @@ def main(arguments: Sequence[str]) -> int:
     """Run the cases that are named, or all."""
     cases = find_cases()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure kimi against the floor.")
-    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(cases))
+    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(cases) + "; or `report`")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, one run each")
     parser.add_argument("--repeats", type=int, help="runs of each candidate (default 3, quick 1)")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of the table")
     parser.add_argument("--reference", help="the command of another implementation, to be measured as well")
     options = parser.parse_args(arguments)
-    if unknown := set(options.cases) - set(cases):
+    is_report = options.cases == ["report"]
+    if not is_report and (unknown := set(options.cases) - set(cases)):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if is_report and options.quick:
+        parser.error("the report is of the full sizes: leave out --quick")
     bench = Bench(
         repeats=options.repeats or (1 if options.quick else 3),
         quick=options.quick,
         reference=reference(options.reference) if options.reference else None,
     )
-    rows = [row for name in options.cases or cases for row in cases[name](bench)]
+    named = (row for name in options.cases or cases for row in cases[name](bench))
+    rows = report(cases, bench) if is_report else list(named)
     if options.json:
         print(json.dumps([{**asdict(row), "ratio": row.ratio, "verdict": row.verdict} for row in rows]))
     else:

@@ -52,7 +52,8 @@ def text(bench: Bench) -> list[Row]:
 
         found = bench.medians(f"text {size}", measure)
         target = Target(ratio=2.5) if size >= 20_000 else None
-        rows += [ms(f"text, {size} pieces", found, "all", target), ms("  until the first piece", found, "first")]
+        rows.append(ms(f"text, {size} pieces", found, "all", target, growth=("text", size)))
+        rows.append(ms("  until the first piece", found, "first"))
         rows.append(row("  per piece", "µs", found, "each", scale=1e6))
         times.append(found["kimi"]["all"])
     if len(sizes) == 3:
@@ -83,7 +84,7 @@ def dialects(bench: Bench) -> list[Row]:
 
 def arguments(bench: Bench) -> list[Row]:
     """Arguments of a call in pieces of 20 characters."""
-    sizes = (5_000,) if bench.quick else (5_000, 20_000)
+    sizes = (5_000,) if bench.quick else (5_000, 20_000, 50_000)
     rows: list[Row] = []
     for size in sizes:
         spec: Json = {"calls": [["Nothing", json.dumps({"text": "x" * (20 * size - 13)})]], "piece": 20}
@@ -95,7 +96,7 @@ def arguments(bench: Bench) -> list[Row]:
                 return {"all": client.prompt("go").seconds}
 
         found = bench.medians(f"arguments {size}", measure)
-        rows.append(ms(f"arguments, {size} pieces", found, "all", Target(ratio=3)))
+        rows.append(ms(f"arguments, {size} pieces", found, "all", Target(ratio=3), growth=("arguments", size)))
     return rows
 
 
