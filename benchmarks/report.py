@@ -86,20 +86,23 @@ def _to_json(row: Row) -> dict[str, Any]:
 
 def write_page() -> None:
     """Write the tables and the plot from the figures of the last run."""
-    found: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    tables, plot = draw_report(json.loads(FIGURES.read_text(encoding="utf-8")))
+    PLOT.write_text(plot, encoding="utf-8")
+    head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}\n{tables}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+def draw_report(found: Mapping[str, Any]) -> tuple[str, str]:
+    """The tables, as Markdown with the picture between them, and the plot."""
     rows: list[dict[str, Any]] = found["rows"]
     series = _read_series(rows)
-    PLOT.write_text(draw_growth(series), encoding="utf-8")
     machine = found["machine"]
     made = (
         f"Medians of {found['repeats']} runs, Python {machine['python']} on {machine['cores']} cores, "
         f"{machine['system']}."
     )
     picture = "![Growth of time with the size of the work](performance/growth.svg)"
-    text = "\n\n".join((made, _main_table(rows), picture, _growth(series)))
-    page = PAGE.read_text(encoding="utf-8")
-    head, rest = page.split(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    return "\n\n".join((made, _main_table(rows), picture, _growth(series))), draw_growth(series)
 
 
 def _main_table(rows: Sequence[Mapping[str, Any]]) -> str:

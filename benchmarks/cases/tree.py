@@ -55,15 +55,21 @@ def tree(bench: Bench) -> list[Row]:
 
 @contextmanager
 def _made_tree(count: int) -> Generator[Path, None, None]:
-    """A repository of this many small Python files, a hundred in a directory; one of each hundred has the needle."""
+    """A repository of this many small Python files, a hundred in a directory; one of each hundred has the needle.
+
+    All are links to a few files, or making and removing them would take longer than all searches.
+    """
+    plain = found = ""
     with TemporaryDirectory(prefix="kimi-bench-tree-") as name:
         for number in range(count // _PER_DIRECTORY):
             directory = os.path.join(name, f"d{number // 100}", f"e{number % 100}")
             os.makedirs(directory)
+            if number % 100 == 0:  # a file has at most some ten thousand links
+                plain, found = (os.path.join(os.path.dirname(directory), kind) for kind in ("plain.py", "found.py"))
+                Path(plain).write_text("def function(): return 1\n")
+                Path(found).write_text("# needle\n")
             for file in range(_PER_DIRECTORY):
-                handle = os.open(os.path.join(directory, f"m{file}.py"), os.O_WRONLY | os.O_CREAT)
-                os.write(handle, b"# needle\n" if file == 7 else b"def function(): return 1\n")
-                os.close(handle)
+                os.link(found if file == 7 else plain, os.path.join(directory, f"m{file}.py"))
         if git := which("git"):
             subprocess.run([git, "init", "-q", name], check=True)
         yield Path(name)
