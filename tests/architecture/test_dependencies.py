@@ -34,6 +34,7 @@ CAME_ALONG = {
     "py-key-value-aio": "fastmcp-slim",
     "pydantic-core": "pydantic",
     "referencing": "jsonschema",
+    "typing-extensions": "pydantic",
     "yarl": "aiohttp",
 }
 """Imported, though only another one names it: that one pins or re-exports it."""

@@ -45,6 +45,15 @@ _NOT_PROVIDED: Mapping[str, str] = {
 }
 """Commands of the reference program that fail with a message instead of being read as a prompt (R-08)."""
 
+_PROTOCOL_COMMANDS: Mapping[str, str] = {
+    "schema": "Print the wire protocol for programs: JSON Schema, OpenRPC or TypeScript.",
+    "conformance": "Test whether a server keeps the protocol.",
+}
+
+_ANY_ARGUMENTS: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True}
+_PASSED_ON: dict[str, Any] = {"add_help_option": False, "context_settings": _ANY_ARGUMENTS}
+"""Of a command whose arguments another parser reads."""
+
 _ACP_IS_DEPRECATED = "'--acp' is deprecated; use 'kimi acp'.\n"
 
 
@@ -322,12 +331,6 @@ def acp(
     return _run_setup(context) if setup else context.obj(context.meta[_FLAGS_KEY])
 
 
-_PASSED_ON: dict[str, Any] = {
-    "add_help_option": False,
-    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
-}
-
-
 @app.command(help="Run the prompts of a file, each in its own directory.", **_PASSED_ON)
 def batch(context: typer.Context) -> int:
     from kimi.interfaces.cli.batch import run_command  # start-up time
@@ -487,6 +490,12 @@ def migrate(
     return run_migrate(work_dir, apply, json)
 
 
+def _run_protocol_command(context: typer.Context) -> int:
+    from kimi.interfaces.cli.protocol import run_protocol_command  # start-up time, as for the sessions
+
+    return run_protocol_command(context.info_name or "", context.args)
+
+
 def _reject_command(context: typer.Context) -> None:
     raise UsageError(_NOT_PROVIDED[context.info_name or ""])
 
@@ -494,10 +503,8 @@ def _reject_command(context: typer.Context) -> None:
 app.add_typer(cli_mcp.app)
 app.add_typer(cli_plugin.app)
 
+for _name, _help in _PROTOCOL_COMMANDS.items():
+    app.command(_name, help=_help, **_PASSED_ON)(_run_protocol_command)
+
 for _name in _NOT_PROVIDED:
-    app.command(
-        _name,
-        hidden=True,
-        help="Not provided.",
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )(_reject_command)
+    app.command(_name, hidden=True, help="Not provided.", context_settings=_ANY_ARGUMENTS)(_reject_command)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from kimi.application.codec.payloads import decode_user_input, read_member, read_optional_text, require_object
 from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, InitializeOutcome
@@ -20,6 +20,9 @@ from kimi.domain.hook import HOOK_EVENTS, Hook, HookSubscription, count_hooks_by
 from kimi.domain.turn import TurnStatus
 from kimi.interfaces.rpc.messages import INTERNAL_ERROR
 from kimi.interfaces.version import __version__
+
+if TYPE_CHECKING:
+    from kimi.interfaces.rpc.wire_shapes import InitializeResult, PromptResult
 
 logger = logging.getLogger(__name__)
 
@@ -141,25 +144,26 @@ def _get_optional_list(source: JsonObject, key: str) -> list[object] | None:
     return cast("list[object]", value)
 
 
-def build_prompt_result(status: TurnStatus) -> dict[str, Any]:
+def build_prompt_result(status: TurnStatus) -> PromptResult:
     """Return the result of `prompt`; `steps` is present only if the limit was reached."""
-    result: dict[str, Any] = {"status": status.status}
+    result: PromptResult = {"status": status.status}
     if status.steps is not None:
         result["steps"] = status.steps
     return result
 
 
-def build_initialize_result(outcome: InitializeOutcome, hooks: Sequence[Hook]) -> dict[str, Any]:
+def build_initialize_result(outcome: InitializeOutcome, hooks: Sequence[Hook]) -> InitializeResult:
     """Return the result of `initialize`: without nulls and members that old clients do not expect."""
-    result: dict[str, Any] = {
+    result: InitializeResult = {
         "protocol_version": PROTOCOL_VERSION,
         "server": {"name": SERVER_NAME, "version": __version__},
-        "slash_commands": list(outcome.commands),
+        "slash_commands": outcome.commands,
+        "external_tools": {"accepted": outcome.accepted, "rejected": outcome.rejected},
+        "hooks": {"supported_events": HOOK_EVENTS, "configured": count_hooks_by_event(hooks)},
+        "capabilities": {"supports_question": True},
     }
-    if outcome.accepted or outcome.rejected:
-        result["external_tools"] = {"accepted": outcome.accepted, "rejected": outcome.rejected}
-    result["hooks"] = {"supported_events": HOOK_EVENTS, "configured": count_hooks_by_event(hooks)}
-    result["capabilities"] = {"supports_question": True}
+    if not (outcome.accepted or outcome.rejected):
+        del result["external_tools"]
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.lowlevel
 
@@ -15,6 +15,9 @@ from kimi.interfaces.rpc.framing import frame_message
 from kimi.interfaces.rpc.messages import encode_notification, encode_request
 from kimi.interfaces.rpc.outbox import Outbox
 from kimi.interfaces.rpc.wire_events import STRICT_EVENT_NAMES, NestedTurnTracker
+
+if TYPE_CHECKING:
+    from kimi.interfaces.rpc.wire_shapes import ReplayResult
 
 BLOCK_BYTES: Final = 64 * 1024
 """How many bytes are read before other tasks may run and a cancel takes effect, unless one event alone has more."""
@@ -35,7 +38,7 @@ class ReplayProgress:
         self.requests += 1
         return encode_request(b"request", request.id, envelope)
 
-    def build_result(self, *, finished: bool) -> dict[str, Any]:
+    def build_result(self, *, finished: bool) -> ReplayResult:
         """Return the result of the `replay` method."""
         status = "finished" if finished else "cancelled"
         return {"status": status, "events": self.events, "requests": self.requests}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -36,6 +36,9 @@ from kimi.interfaces.rpc.wire_calls import (
 from kimi.interfaces.rpc.wire_events import STRICT_VERSION
 from kimi.interfaces.wire.output import WireOutput
 
+if TYPE_CHECKING:
+    from kimi.interfaces.rpc.wire_shapes import EmptyResult, PlanModeResult, SteerResult
+
 logger = logging.getLogger(__name__)
 
 
@@ -58,7 +61,7 @@ class WireMethods:
         self._strict_setting = strict_setting
         self._replay_scope: anyio.CancelScope | None = None
         self.initialized = anyio.Event()
-        self._methods: Mapping[str, Callable[[RpcId, Any], None]] = {
+        self.methods: Mapping[str, Callable[[RpcId, Any], None]] = {
             "initialize": self._initialize,
             "prompt": self._start_prompt,
             "cancel": self._cancel,
@@ -80,7 +83,7 @@ class WireMethods:
             # The id names two requests, which is the client's mistake: each gets its answer, this one at once.
             self._output.send(encode_error(call_id, INVALID_REQUEST, "Another request with this id is in progress"))
             return
-        method = self._methods.get(name)
+        method = self.methods.get(name)
         if method is None:
             message = f"Unexpected method received: {name}"
             self._output.send(encode_error(call_id, METHOD_NOT_FOUND, message))
@@ -149,13 +152,15 @@ class WireMethods:
     def _cancel(self, call_id: RpcId, params: Any) -> None:
         if not self.cancel_running():
             raise StateError(IDLE)
-        self._output.send(encode_result(call_id, {}))
+        result: EmptyResult = {}
+        self._output.send(encode_result(call_id, result))
 
     def _steer(self, call_id: RpcId, params: Any) -> None:
         from kimi.application.control.steer import steer  # start-up time
 
         steer(self._conversation, decode_prompt_params(params))
-        self._output.send(encode_result(call_id, {"status": "steered"}))
+        result: SteerResult = {"status": "steered"}
+        self._output.send(encode_result(call_id, result))
 
     def _set_plan_mode(self, call_id: RpcId, params: Any) -> None:
         from kimi.application.control.plan_mode import emit_plan_mode_nowait, switch_plan_mode  # start-up time
@@ -169,7 +174,8 @@ class WireMethods:
     async def _answer_set_plan_mode(self, call_id: RpcId, enabled: bool) -> None:
         """Answer after the event that announces the change has been sent (wire spec 3.5)."""
         await self._conversation.events.channel.join()
-        self._output.send_answer(call_id, encode_result(call_id, {"status": "ok", "plan_mode": enabled}))
+        result: PlanModeResult = {"status": "ok", "plan_mode": enabled}
+        self._output.send_answer(call_id, encode_result(call_id, result))
 
     def _start_replay(self, call_id: RpcId, params: Any) -> None:
         self._check_not_replaying()
