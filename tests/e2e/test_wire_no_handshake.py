@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.program.wire_process import Place, approval, approve
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
 from tests.support.providers.scripts import error_of, shell, step
 
 
@@ -39,3 +43,15 @@ def test_cancel_works_without_handshake(place: Place) -> None:
         assert kimi.response(kimi.call("cancel"))["result"] == {}
         assert kimi.response(prompt)["result"] == {"status": "cancelled"}
         assert kimi.prompt("next")["result"] == {"status": "finished"}
+
+
+@pytest.mark.spec("W-55")
+def test_tools_that_need_the_client_are_not_offered_before_a_handshake(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with loopback([text_reply("hi")]) as provider:
+        place.provider(provider.base_url)
+        with place.wire() as kimi:
+            kimi.prompt("hi")
+    offered = {tool["function"]["name"] for tool in provider.requests[0].json["tools"]}
+    assert "Shell" in offered
+    assert not offered & {"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"}

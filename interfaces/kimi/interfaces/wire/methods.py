@@ -13,6 +13,8 @@ from anyio.abc import TaskGroup
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
 from kimi.application.conversation.running_turn import BUSY, IDLE, RunningTurn
+from kimi.application.sessions.negotiate_initialize import set_client
+from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
 from kimi.interfaces.rpc.messages import (
@@ -61,6 +63,7 @@ class WireMethods:
         self._strict_setting = strict_setting
         self._replay_scope: anyio.CancelScope | None = None
         self.initialized = anyio.Event()
+        set_client(conversation, conversation.client)  # until a handshake says more: some tools need the client
         self.methods: Mapping[str, Callable[[RpcId, Any], None]] = {
             "initialize": self._initialize,
             "prompt": self._start_prompt,

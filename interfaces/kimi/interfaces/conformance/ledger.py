@@ -1,0 +1,97 @@
+"""What was found about each item of a suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+Outcome: TypeAlias = Literal["passed", "failed", "lacking", "unobservable", "skipped"]
+
+TRAFFIC_LINES: Final = 14
+LINE_CHARS: Final = 600
+
+
+WRONG_SHAPE: Final = (KeyError, TypeError, IndexError, AttributeError, ValueError)
+"""What a scenario raises when it reads messages that have another shape."""
+
+
+class Mismatch(Exception):
+    """The server does not do what an item says; the message says what it does instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an item failed, in which scenario, and the last lines of the traffic before."""
+
+    scenario: str
+    reason: str
+    traffic: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Finding:
+    """How often an item was looked at, and its failures."""
+
+    looks: int = 0
+    failures: list[Failure] = field(default_factory=list[Failure])
+
+
+class Ledger:
+    """Collects the findings of one scenario."""
+
+    def __init__(self, scenario: str, items: Iterable[str], watched: Iterable[str] = ()) -> None:
+        self.scenario = scenario
+        self._own = tuple(items)
+        self.findings: dict[str, Finding] = {item: Finding() for item in (*self._own, *watched)}
+        self.show_traffic: Callable[[], tuple[str, ...]] = tuple
+
+    @contextmanager
+    def check(self, *items: str) -> Generator[None, None, None]:
+        """Judge items by what is expected within; a Mismatch fails them, and the scenario goes on."""
+        for item in items:
+            self.findings[item].looks += 1
+        try:
+            yield
+        except Mismatch as mismatch:
+            for item in items:
+                self.fail(item, str(mismatch))
+        except WRONG_SHAPE as error:
+            for item in items:
+                self.fail(item, describe_shape(error))
+
+    def fail(self, item: str, reason: str) -> None:
+        """Add a failure of an item; the same reason is kept once."""
+        known = self.findings[item].failures
+        if all(failure.reason != reason for failure in known):
+            known.append(Failure(self.scenario, reason, self.show_traffic()))
+
+    def break_off(self, reason: str) -> None:
+        """Fail every item that nothing was found about: the scenario could not go on."""
+        for item in self._own:
+            if not self.findings[item].looks:
+                self.fail(item, f"the scenario broke off before: {reason}")
+
+
+def expect(condition: object, otherwise: str) -> None:
+    """Raise Mismatch with the text unless the condition holds."""
+    if not condition:
+        raise Mismatch(otherwise)
+
+
+def expect_equal(found: object, wanted: object, what: str) -> None:
+    """Raise Mismatch unless both are equal; `what` names the value."""
+    if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
+        raise Mismatch(f"{what} is {shorten(repr(found))}, not {shorten(repr(wanted))}")
+
+
+def shorten(text: str, limit: int = LINE_CHARS) -> str:
+    """Return the text, cut in the middle if it is long."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]} … {text[-half:]}"
+
+
+def describe_shape(error: Exception) -> str:
+    """Say that a message has another shape than the scenario reads."""
+    return f"a message has another shape than expected: {type(error).__name__}: {error}"

@@ -1,0 +1,160 @@
+"""`kimi conformance`: from its options to the exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kimi.interfaces.conformance.connection import run_with_files, stdio_server
+from kimi.interfaces.conformance.home import Home
+from kimi.interfaces.conformance.items import list_items
+from kimi.interfaces.conformance.ledger import Mismatch
+from kimi.interfaces.conformance.model_server import ModelServer
+from kimi.interfaces.conformance.report import format_json, format_junit, format_text
+from kimi.interfaces.conformance.run import SuiteReport, run_suite
+from kimi.interfaces.conformance.scenario import Protocol, Target
+
+_READY_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for on the command line."""
+
+    command: tuple[str, ...]
+    protocol: Protocol
+    url: str | None = None
+    token: str | None = None
+    model_port: int = 0
+    only: tuple[str, ...] = ()
+    timeout_s: float = 15.0
+    junit: Path | None = None
+    json: Path | None = None
+    verbose: bool = False
+    quiet: bool = False
+
+
+class WrongRequest(ValueError):
+    """The options cannot be followed; the message says what to do."""
+
+
+def run_conformance(request: Request) -> int:
+    """Run the suite and print the report; return 0 if all judged items pass, 1 if one fails, 2 for wrong options."""
+    try:
+        _check(request)
+        report = asyncio.run(_run(request))
+    except (WrongRequest, Mismatch, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(format_text(report, verbose=request.verbose))
+    if request.junit is not None:
+        request.junit.write_bytes(format_junit(report))
+    if request.json is not None:
+        request.json.write_text(format_json(report), encoding="utf-8")
+    return 1 if report.count("failed") else 0
+
+
+def _check(request: Request) -> None:
+    if not request.command and request.url is None:
+        raise WrongRequest("Name the server: `kimi conformance -- COMMAND...`, or give --url.")
+    if request.url is not None and re.match(r"wss?://", request.url) is None:
+        raise WrongRequest(f"--url must begin with ws:// or wss://, not {request.url!r}.")
+    if request.url is not None and request.protocol == "acp":
+        raise WrongRequest("Editors talk over stdio: give a command instead of --url.")
+    known = {item.id for item in list_items(request.protocol)}
+    if unknown := sorted(set(request.only) - known):
+        raise WrongRequest(f"There is no item {', '.join(unknown)} in the suite {request.protocol!r}.")
+
+
+async def _run(request: Request) -> SuiteReport:
+    def tell(line: str) -> None:
+        if not request.quiet:
+            sys.stderr.write(f"{line}\n")
+
+    if request.url is None:
+        target = Target(
+            request.protocol,
+            stdio_server(request.command),
+            timeout_s=request.timeout_s,
+            run_with_files=run_with_files(request.command),
+        )
+        return await run_suite(target, only=request.only, tell=tell)
+    from kimi.interfaces.conformance.websocket import websocket_server
+
+    model = ModelServer()
+    await model.start(request.model_port)
+    try:
+        async with _running(request, model):
+            target = Target(
+                request.protocol,
+                websocket_server(request.url, request.token),
+                has_process=False,
+                timeout_s=request.timeout_s,
+            )
+            return await run_suite(target, only=request.only, model=model, tell=tell)
+    finally:
+        await model.stop()
+
+
+@contextlib.asynccontextmanager
+async def _running(request: Request, model: ModelServer) -> AsyncGenerator[None, None]:
+    """Run the server behind the URL, if there is a command for it, in a home with the kit's model."""
+    if not request.command:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="kimi-conformance-", ignore_cleanup_errors=True) as root:
+        home = Home(Path(root).resolve(), model.base_url)
+        home.prepare()
+        words = [word.replace("{work_dir}", str(home.work)) for word in request.command]
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            cwd=home.work,
+            env=home.full_environ(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=os.name == "posix",
+        )
+        try:
+            await _wait_until_ready(request, process)
+            yield
+        finally:
+            await _stop(process)
+
+
+async def _wait_until_ready(request: Request, process: asyncio.subprocess.Process) -> None:
+    """Wait until the port of the URL can be connected to. Raises WrongRequest when the server ends or takes long."""
+    found = re.match(r"(wss?)://([^/:?]+)(?::(\d+))?", request.url or "")
+    assert found is not None
+    port = int(found[3] or (443 if found[1] == "wss" else 80))
+    for _ in range(int(_READY_S / 0.1)):
+        if process.returncode is not None:
+            raise WrongRequest(f"The server ended with status {process.returncode} before it listened.")
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(found[2], port)
+            writer.close()
+            return
+        await asyncio.sleep(0.1)
+    raise WrongRequest(f"The server does not listen at {request.url} after {_READY_S:g} s.")
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 5)
+        except TimeoutError:
+            if os.name == "posix":
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+            await process.wait()

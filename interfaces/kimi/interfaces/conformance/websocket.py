@@ -1,0 +1,91 @@
+"""A connection over WebSocket: one message in each text frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+
+from kimi.interfaces.conformance.connection import MAX_LINE_BYTES, Connection, OpenConnection, Place
+from kimi.interfaces.conformance.ledger import Mismatch
+
+
+class WebSocketConnection:
+    """Lines as text frames. There is no process: what needs one raises Mismatch."""
+
+    def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._session = session
+        self._socket = socket
+
+    async def send(self, data: bytes) -> None:
+        with suppress(ConnectionError, aiohttp.ClientError):
+            for line in data.splitlines():
+                await self._socket.send_str(line.decode("utf-8", "replace"))
+
+    async def receive(self) -> bytes:
+        message = await self._socket.receive()
+        if message.type is aiohttp.WSMsgType.TEXT:
+            return str(message.data).encode() + b"\n"
+        if message.type is aiohttp.WSMsgType.BINARY:
+            raise Mismatch("a frame is binary")
+        return b""
+
+    async def end_input(self) -> None:
+        await self._socket.close()
+
+    async def close_output(self) -> None:
+        raise Mismatch("there is no process")
+
+    def send_signal(self, number: int) -> None:
+        raise Mismatch(f"there is no process to send signal {number} to")
+
+    async def wait(self) -> int:
+        raise Mismatch("there is no process")
+
+    async def read_errors(self) -> bytes:
+        return b""
+
+    async def close(self) -> None:
+        await self._socket.close()
+        await self._session.close()
+
+
+def websocket_server(url: str, token: str | None) -> OpenConnection:
+    """Return what connects to a server.
+
+    A URL without a path is that of `kimi web`: a session of its own is made for each connection. A URL with a path is
+    connected to as it is, and must give each connection a session of its own.
+    """
+
+    async def connect(place: Place, arguments: Sequence[str]) -> Connection:
+        if arguments:
+            raise Mismatch("a server that runs already takes no arguments")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        session = aiohttp.ClientSession(headers=headers)
+        try:
+            target = url if urlsplit(url).path.strip("/") else await _make_session(session, url, str(place[0]))
+            socket = await session.ws_connect(target, max_msg_size=MAX_LINE_BYTES, origin=_origin(url))
+        except (TimeoutError, aiohttp.ClientError, OSError, KeyError, ValueError) as error:
+            await session.close()
+            raise Mismatch(f"{url} cannot be connected to: {error}") from None
+        return WebSocketConnection(session, socket)
+
+    return connect
+
+
+async def _make_session(session: aiohttp.ClientSession, url: str, work_dir: str) -> str:
+    """Make a session by the API of `kimi web`; return the URL of its wire."""
+    body: Mapping[str, str] = {"work_dir": work_dir}
+    async with session.post(f"{_origin(url)}/api/sessions", json=body, headers={"Origin": _origin(url)}) as response:
+        if response.status != 201:
+            raise ValueError(f"POST /api/sessions was answered {response.status}: {(await response.text())[:200]}")
+        made = await response.json()
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, f"/api/sessions/{made['id']}/wire", parts.query, ""))
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{'https' if parts.scheme == 'wss' else 'http'}://{parts.netloc}"

@@ -1,0 +1,217 @@
+"""A client of the wire, and what it watches on every line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, TypeAlias
+
+from jsonschema import Draft202012Validator
+
+from kimi.interfaces.conformance.ledger import Ledger, Mismatch, expect, shorten
+from kimi.interfaces.conformance.peer import Json, Peer
+from kimi.interfaces.conformance.scenario import Stage
+from kimi.interfaces.conformance.wire.order import OrderRules
+
+Answer: TypeAlias = Callable[[Json], Json | None]
+"""Return the result for a request's parameters; None: it is not answered."""
+
+CLIENT: Final[Json] = {"name": "conformance", "version": "1"}
+ALL_CAPABILITIES: Final[Json] = {"supports_question": True, "supports_plan_mode": True}
+
+
+class WirePeer(Peer):
+    """A client with the methods of the wire."""
+
+    def __init__(self, stage: Stage, connection: Any) -> None:
+        watcher = Watcher(stage.ledger)
+        super().__init__(connection, stage.target.timeout_s, watcher.look)
+        self.watcher = watcher
+        self._version = stage.target.version
+
+    async def initialize(self, **params: Any) -> Json:
+        """Shake hands, as a client with capabilities unless `params` say otherwise; return the result."""
+        if self._version == 0:
+            return {}
+        asked: Json = {"protocol_version": "1.10", "client": CLIENT, **params}
+        return await self.result("initialize", asked)
+
+    async def prompt(self, user_input: object, answer: Answer | None = None) -> Json:
+        """Send a prompt and read to its response; requests are answered by `answer`."""
+        return await self.read_turn(await self.call("prompt", {"user_input": user_input}), answer)
+
+    async def read_turn(self, call_id: object, answer: Answer | None = None) -> Json:
+        """Read to the response with this id, answering requests on the way."""
+        while True:
+            message = await self.next()
+            if "method" not in message and message.get("id") == call_id:
+                return message
+            if message.get("method") == "request" and answer is not None:
+                result = answer(message["params"])
+                if result is not None:
+                    await self.answer(message, result)
+
+    async def until(self, kind: str) -> Json:
+        """Read until an event or request of this type; return the message."""
+        try:
+            while True:
+                message = await self.next()
+                if "method" in message and message["params"]["type"] == kind:
+                    return message
+        except Mismatch as mismatch:
+            raise Mismatch(f"no {kind}: {mismatch}") from None
+
+    def mark(self) -> int:
+        """Return a position for `types` and `payloads`."""
+        return len(self.received)
+
+    def types(self, since: int = 0) -> list[str]:
+        """Return the types of the events and requests that were read."""
+        return [one["params"]["type"] for one in self.received[since:] if "method" in one]
+
+    def payloads(self, kind: str, since: int = 0) -> list[Json]:
+        """Return the payloads of a type."""
+        found = [one["params"] for one in self.received[since:] if "method" in one]
+        return [params["payload"] for params in found if params["type"] == kind]
+
+    def text(self, since: int = 0) -> str:
+        """Return the text of the assistant."""
+        return "".join(part["text"] for part in self.payloads("ContentPart", since) if part["type"] == "text")
+
+
+async def start(stage: Stage, *arguments: str) -> WirePeer:
+    """Start the server, without a handshake."""
+    peer = WirePeer(stage, await stage.open(*arguments))
+    stage.adopt(peer)
+    return peer
+
+
+async def start_ready(stage: Stage, *arguments: str, **params: Any) -> WirePeer:
+    """Start the server and shake hands with all capabilities."""
+    peer = await start(stage, *arguments)
+    await peer.initialize(**{"capabilities": ALL_CAPABILITIES, **params})
+    return peer
+
+
+async def probe_wire(stage: Stage) -> tuple[int, str, str, frozenset[str]]:
+    """Return the version that the server speaks and its name."""
+    peer = await start(stage)
+    answer = await peer.request("initialize", {"protocol_version": "1.10", "client": CLIENT})
+    if answer.get("error", {}).get("code") == -32601:
+        return 0, "1.0", "a server without handshake", frozenset()
+    result = answer["result"]
+    shown = str(result["protocol_version"])
+    _, _, minor = shown.partition(".")
+    server = result.get("server", {})
+    return int(minor or 0), shown, f"{server.get('name')} {server.get('version')}", frozenset()
+
+
+class Watcher:
+    """Judges the watched items on each line, and the order of the events."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.order = OrderRules()
+
+    def look(self, line: bytes, message: Json | None) -> None:
+        """Look at a line as it arrives."""
+        self._judge("W-01", message is not None and _is_one_line(line), "a line is not one JSON object and one \\n")
+        if message is None:
+            return
+        if "method" not in message:
+            self._judge("W-19", *_check_response(message))
+            self.order.note_response(message)
+        elif isinstance(message.get("params"), dict):
+            self._judge("W-89", *_check_payload(message))
+            if message["method"] == "request":
+                same = isinstance(message.get("id"), str) and message["id"] == message["params"]["payload"].get("id")
+                self._judge("W-101", same, "the id of a request is not that of its payload")
+            self.order.note(message["params"], is_request=message["method"] == "request")
+        if "W-88" in self._ledger.findings:
+            self._judge("W-88", not self.order.violations, "; ".join(self.order.violations))
+
+    def _judge(self, item: str, holds: bool, reason: str) -> None:
+        finding = self._ledger.findings.get(item)
+        if finding is not None:
+            finding.looks += 1
+            if not holds:
+                self._ledger.fail(item, reason)
+
+
+def _is_one_line(line: bytes) -> bool:
+    return line.endswith(b"\n") and not line.endswith(b"\r\n") and line.count(b"\n") == 1
+
+
+def _check_response(message: Json) -> tuple[bool, str]:
+    if "id" not in message:
+        return False, "a message has neither method nor id"
+    if ("result" in message) == ("error" in message):
+        return False, "a response has both or none of `result` and `error`"
+    error = message.get("error")
+    if "error" in message:
+        shape = isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
+        if not shape or "data" not in error or error["data"] is not None:
+            return False, f"an error is {shorten(json.dumps(error))}, not code, message and data null"
+    return True, ""
+
+
+def _check_payload(message: Json) -> tuple[bool, str]:
+    name = {"event": "EventNotification", "request": "RequestMessage"}.get(str(message["method"]))
+    params = message["params"]
+    if name is None or not isinstance(params.get("payload"), dict):
+        return False, f"no event or request: {shorten(json.dumps(message))}"
+    kind = str(params.get("type"))
+    validator = _validator(kind)
+    if validator is None:
+        return True, ""  # newer than the kit
+    problems = [one.message for one in validator.iter_errors(params["payload"])]  # pyright: ignore
+    return not problems, f"{kind}: {shorten('; '.join(map(str, problems)))}"
+
+
+@cache
+def _validator(kind: str) -> Draft202012Validator | None:
+    definitions = _definitions()
+    known = kind in definitions
+    return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": definitions}) if known else None
+
+
+@cache
+def _definitions() -> Json:
+    text = files("kimi.interfaces.conformance").joinpath("wire", "messages.json").read_text(encoding="utf-8")
+    definitions: Json = json.loads(text)["$defs"]
+    return definitions
+
+
+def check_error(response: Json, code: int, message: str | None = None) -> None:
+    """Expect an error with this code, and this text if one is given."""
+    error = response.get("error")
+    expect(isinstance(error, dict), f"no error {code}, but {shorten(json.dumps(response))}")
+    assert isinstance(error, dict)
+    expect(error.get("code") == code, f"the error's code is {error.get('code')}, not {code}")
+    if message is not None:
+        expect(error.get("message") == message, f"the error's message is {error.get('message')!r}, not {message!r}")
+
+
+def check_status(response: Json, status: str = "finished") -> None:
+    """Expect the result of a prompt or replay with this status."""
+    found = response.get("result")
+    shown = found.get("status") if isinstance(found, dict) else response
+    expect(shown == status, f"the status is {shorten(repr(shown))}, not {status!r}")
+
+
+def approve(params: Json) -> Json | None:
+    """Answer as a client that approves everything."""
+    return build_approval(params, "approve")
+
+
+def build_approval(params: Json, response: str, feedback: str = "") -> Json:
+    """Return the answer to an approval request."""
+    return {"request_id": params["payload"]["id"], "response": response, "feedback": feedback}
+
+
+def build_tool_result(params: Json, text: str = "done") -> Json:
+    """Return the answer to a ToolCallRequest."""
+    value = {"is_error": False, "output": text, "message": "m", "display": [{"type": "brief", "text": "b"}]}
+    return {"tool_call_id": params["payload"]["id"], "return_value": value}
