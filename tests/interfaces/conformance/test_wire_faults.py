@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+from collections.abc import Callable
 
 import anyio
 import pytest
@@ -14,6 +14,7 @@ from kimi.interfaces.conformance.run import run_scenario
 from kimi.interfaces.conformance.scenario import Target
 from kimi.interfaces.conformance.suites import list_scenarios
 from tests.support.conformance.faults import (
+    Change,
     Fault,
     Json,
     drop_member,
@@ -28,8 +29,11 @@ from tests.support.conformance.faults import (
 from tests.support.conformance.warm import Mutate, warm_server
 
 
-def set_error(**members: Any):
-    return lambda message: message["error"].update(members)
+def set_error(**members: object) -> Change:
+    def change(message: Json) -> None:
+        message["error"].update(members)
+
+    return change
 
 
 def no_answer(message: Json) -> list[Json]:
@@ -117,13 +121,17 @@ def unknown_ids_get_an_error() -> Mutate:
     return each(change)()
 
 
-def inject(kind: str, payload: Json, before: str):
+def inject(kind: str, payload: Json, before: str) -> Callable[[], Mutate]:
     def change(message: Json) -> list[Json] | None:
         if message.get("params", {}).get("type") != before:
             return None
         return [{"jsonrpc": "2.0", "method": "event", "params": {"type": kind, "payload": payload}}, message]
 
     return each(change)
+
+
+def succeed(message: Json) -> Json:
+    return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
 
 
 def change_first_tool(result: Json) -> None:
@@ -149,15 +157,41 @@ def strip_input(payload: Json) -> None:
         payload["user_input"] = payload["user_input"].strip()
 
 
-def other_value(**members: Any):
-    return lambda payload: payload["return_value"].update(members)
+def other_value(**members: object) -> Change:
+    def change(payload: Json) -> None:
+        payload["return_value"].update(members)
+
+    return change
+
+
+def error_null(message: Json) -> None:
+    if "result" in message:
+        message["error"] = None
+
+
+def drop_data(message: Json) -> None:
+    message.get("error", {}).pop("data", None)
+
+
+def drop_cancelled(message: Json) -> list[Json] | None:
+    return [] if message.get("result", {}).get("status") == "cancelled" else None
+
+
+def finish_replay(message: Json) -> None:
+    if message.get("result", {}).get("events"):
+        message["result"]["status"] = "finished"
+
+
+def drop_aliases(result: Json) -> None:
+    for command in result["slash_commands"]:
+        del command["aliases"]
 
 
 def keep_plan_mode_off(payload: Json) -> None:
     payload["plan_mode"] = False if payload["plan_mode"] is not None else None
 
 
-TEXT = {"type": "text", "text": "x"}
+BTW = {"id": "x", "response": "", "error": None}
 
 FAULTS = [
     Fault("lines end in CR LF", "W-01", carriage_return, scenario="messages_of_every_class"),
@@ -170,21 +204,21 @@ FAULTS = [
     Fault("integer ids come back as strings", "W-13", each(integers_as_strings)),
     Fault("an unknown method is not named", "W-14", on_error(-32601, set_error(message="Method not found"))),
     Fault("notifications are served", "W-16", inbound=each(give_an_id)),
-    Fault("a success has `error` null", "W-19", each(lambda m: m.update(error=None) if "result" in m else None),
+    Fault("a success has `error` null", "W-19", each(error_null),
           scenario="messages_of_every_class"),
-    Fault("errors have no data", "W-19", each(lambda m: m.get("error", {}).pop("data", None)),
+    Fault("errors have no data", "W-19", each(drop_data),
           scenario="messages_of_every_class"),
     Fault("answers come in another order", "W-24", swap_answers),
     Fault("the exit status is wrong", "W-25", status=lambda _: 3),
     Fault("the input's end leaves the prompt unanswered", "W-26",
-          each(lambda m: [] if m.get("result", {}).get("status") == "cancelled" else None)),
+          each(drop_cancelled)),
     Fault("SIGTERM ends with status 0", "W-29", status=lambda status: max(status, 0)),
     Fault("the version is another", "W-38", on_result("protocol_version", set_member(protocol_version="1.9"))),
     Fault("a wrong version gets another code", "W-39", on_error(-32602, set_error(code=-32600))),
     Fault("the handshake has a foreign member", "W-40", on_result("server", set_member(extra=1))),
     Fault("a member of the handshake is null", "W-41", on_result("server", set_member(server={"name": None}))),
     Fault("commands have no aliases", "W-41",
-          on_result("slash_commands", lambda r: [c.pop("aliases") for c in r["slash_commands"]] and None)),
+          on_result("slash_commands", drop_aliases)),
     Fault("the server has another name", "W-42", on_result("server", set_member(server={"name": "x", "version": "1"}))),
     Fault("hook events are in another order", "W-43", on_result("hooks", reverse_hooks)),
     Fault("a handshake in a turn gets another text", "W-48", on_error(-32000, set_error(message="busy")),
@@ -203,7 +237,7 @@ FAULTS = [
     Fault("a cancelled call has no result", "W-74", without("ToolResult")),
     Fault("steers come in another order", "W-79", swap_steers),
     Fault("plan mode is announced after the response", "W-83", held_back("StatusUpdate", "response")),
-    Fault("plan mode takes no boolean", "W-84", on_error(-32602, lambda m: {"id": m["id"], "jsonrpc": "2.0", "result": {}})),
+    Fault("plan mode takes no boolean", "W-84", on_error(-32602, succeed)),
     Fault("the plan is not shown", "W-86", without("PlanDisplay")),
     Fault("a rejected plan leaves plan mode", "W-87", on_event("StatusUpdate", keep_plan_mode_off)),
     Fault("a result comes after the next step", "W-88", held_back("ToolResult", "StepBegin"), scenario="approvals"),
@@ -223,7 +257,7 @@ FAULTS = [
     Fault("the end of a task has another severity", "W-97", on_event("Notification", set_member(severity="error"))),
     Fault("waiting for MCP servers has no end", "W-98", without("MCPLoadingEnd")),
     Fault("two calls share an id", "W-99", on_event("ToolCall", set_member(id="twin"))),
-    Fault("strict clients get new events", "W-100", inject("BtwEnd", {"id": "x", "response": "", "error": None}, "TurnEnd")),
+    Fault("strict clients get new events", "W-100", inject("BtwEnd", BTW, "TurnEnd")),
     Fault("requests have an id of their own", "W-101", each(envelope_id), scenario="approvals"),
     Fault("an approval is not told", "W-102", without("ApprovalResponse"), scenario="approvals"),
     Fault("a rejection has another text", "W-102", on_event("ToolResult", other_value(message="no"))),
@@ -238,21 +272,21 @@ FAULTS = [
     Fault("a replay counts wrong", "W-129", on_result("events", set_member(events=1))),
     Fault("a replay loses an event", "W-130", without("SubagentEvent")),
     Fault("a cancelled replay is finished", "W-134",
-          each(lambda m: m["result"].update(status="finished") if m.get("result", {}).get("events") else None)),
+          each(finish_replay)),
     Fault("usage is not told", "W-140", on_event("StatusUpdate", drop_member("usage"))),
 ]  # fmt: skip
 
 
 def failed_items(fault: Fault) -> dict[str, list[str]]:
     """Run the scenario of the fault's item against the broken server; return the reasons by failed item."""
-    found = [
-        one for one in list_scenarios("wire") if fault.item in one.items and fault.scenario in (None, one.name)
-    ]
+    found = [one for one in list_scenarios("wire") if fault.item in one.items and fault.scenario in (None, one.name)]
     target = Target("wire", fault.break_server(warm_server("--wire")), timeout_s=1.2)
 
     async def run() -> dict[str, list[str]]:
         findings = (await run_scenario(found[0], target, ModelServer())).findings
-        return {item: [one.reason for one in finding.failures] for item, finding in findings.items() if finding.failures}
+        return {
+            item: [one.reason for one in finding.failures] for item, finding in findings.items() if finding.failures
+        }
 
     return anyio.run(run)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kimi.interfaces.conformance.connection import Connection, OpenConnection, Place
+from kimi.interfaces.conformance.peer import dig
 from tests.support.conformance.warm import BrokenConnection, Mutate
 
 Json: TypeAlias = dict[str, Any]
@@ -51,9 +52,9 @@ def each(change: Change) -> Callable[[], Mutate]:
     """Return the maker of a mutation that changes messages."""
 
     def mutate(line: bytes) -> list[bytes]:
-        message = json.loads(line)
+        message: Json = json.loads(line)
         changed = change(message)
-        messages = [message] if changed is None else changed if isinstance(changed, list) else [changed]
+        messages: list[Json] = [message] if changed is None else changed if isinstance(changed, list) else [changed]
         return [json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in messages]
 
     return lambda: mutate
@@ -96,9 +97,8 @@ def on_result(member: str, change: Callable[[Json], None]) -> Callable[[], Mutat
     """Return the maker of a mutation of the results that have a member."""
 
     def apply(message: Json) -> None:
-        result = message.get("result")
-        if isinstance(result, dict) and member in result:
-            change(result)
+        if dig(message, "result", member) is not None:
+            change(message["result"])
 
     return each(apply)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,12 +22,15 @@ class ProgramConnection:
         self._process = process
         self._reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         self._errors = asyncio.StreamReader()
+        self._transports: list[asyncio.BaseTransport] = []
 
     async def connect(self) -> ProgramConnection:
         """Attach to the pipes of the process."""
         loop = asyncio.get_running_loop()
         for stream, pipe in ((self._reader, self._process.stdout), (self._errors, self._process.stderr)):
-            await loop.connect_read_pipe(lambda stream=stream: asyncio.StreamReaderProtocol(stream), pipe)
+            assert pipe is not None
+            made = await loop.connect_read_pipe(_protocol_of(stream), pipe)
+            self._transports.append(made[0])
         return self
 
     async def send(self, data: bytes) -> None:
@@ -50,15 +52,13 @@ class ProgramConnection:
             self._process.stdin.close()
 
     async def close_output(self) -> None:
-        assert self._process.stdout is not None
-        os.close(os.dup(self._process.stdout.fileno()))
-        self._process.stdout.close()
+        self._transports[0].close()
 
     def send_signal(self, number: int) -> None:
         self._process.send_signal(number)
 
     async def wait(self) -> int:
-        while (status := self._process.poll()) is None:
+        while (status := self._process.poll()) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return status
 
@@ -69,10 +69,14 @@ class ProgramConnection:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         await self.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            with suppress(OSError):
-                if stream is not None:
-                    stream.close()
+        for transport in self._transports:
+            transport.close()
+        await self.end_input()
+        await asyncio.sleep(0)  # the transports close their pipes in the next round
+
+
+def _protocol_of(reader: asyncio.StreamReader) -> Callable[[], asyncio.StreamReaderProtocol]:
+    return lambda: asyncio.StreamReaderProtocol(reader)
 
 
 def warm_server(*arguments: str) -> OpenConnection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 Outcome: TypeAlias = Literal["passed", "failed", "lacking", "unobservable", "skipped"]
 
@@ -13,8 +13,10 @@ TRAFFIC_LINES: Final = 14
 LINE_CHARS: Final = 600
 
 
-WRONG_SHAPE: Final = (KeyError, TypeError, IndexError, AttributeError, ValueError)
-"""What a scenario raises when it reads messages that have another shape."""
+WRONG_SHAPE: Final = (KeyError, TypeError, IndexError, AttributeError, ValueError, UnboundLocalError)
+"""What a scenario raises when it reads messages that have another shape, or needs what a failed check has not found."""
+
+Found = TypeVar("Found")
 
 
 class Mismatch(Exception):
@@ -84,6 +86,13 @@ def expect_equal(found: object, wanted: object, what: str) -> None:
     """Raise Mismatch unless both are equal; `what` names the value."""
     if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
         raise Mismatch(f"{what} is {shorten(repr(found))}, not {shorten(repr(wanted))}")
+
+
+def first_of(found: Iterable[Found], what: str) -> Found:
+    """Return the first of what was found. Raises Mismatch if there is none."""
+    for one in found:
+        return one
+    raise Mismatch(f"there is no {what}")
 
 
 def shorten(text: str, limit: int = LINE_CHARS) -> str:

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,7 @@ def run_conformance(request: Request) -> int:
     """Run the suite and print the report; return 0 if all judged items pass, 1 if one fails, 2 for wrong options."""
     try:
         _check(request)
+        request = replace(request, command=_find_program(request.command))
         report = asyncio.run(_run(request))
     except (WrongRequest, Mismatch, OSError) as error:
         sys.stderr.write(f"{error}\n")
@@ -64,6 +66,13 @@ def run_conformance(request: Request) -> int:
     return 1 if report.count("failed") else 0
 
 
+def _find_program(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the command with the path of its program: the server works in another directory."""
+    if not command:
+        return ()
+    return (os.path.abspath(shutil.which(command[0]) or command[0]), *command[1:])
+
+
 def _check(request: Request) -> None:
     if not request.command and request.url is None:
         raise WrongRequest("Name the server: `kimi conformance -- COMMAND...`, or give --url.")
@@ -71,6 +80,8 @@ def _check(request: Request) -> None:
         raise WrongRequest(f"--url must begin with ws:// or wss://, not {request.url!r}.")
     if request.url is not None and request.protocol == "acp":
         raise WrongRequest("Editors talk over stdio: give a command instead of --url.")
+    if request.command and shutil.which(request.command[0]) is None:
+        raise WrongRequest(f"There is no program {request.command[0]!r}.")
     known = {item.id for item in list_items(request.protocol)}
     if unknown := sorted(set(request.only) - known):
         raise WrongRequest(f"There is no item {', '.join(unknown)} in the suite {request.protocol!r}.")

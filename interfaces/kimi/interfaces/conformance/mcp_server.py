@@ -31,7 +31,7 @@ def _respond(message: dict[str, Any], names: list[str]) -> dict[str, Any]:
             info = {"name": "kit", "version": "1"}
             return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}}
         case "tools/list":
-            schema = {"type": "object", "properties": {}}
+            schema: dict[str, Any] = {"type": "object", "properties": {}}
             return {"result": {"tools": [{"name": name, "description": "d", "inputSchema": schema} for name in names]}}
         case "tools/call":
             text = f"called {message['params']['name']}"

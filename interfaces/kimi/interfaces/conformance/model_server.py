@@ -118,6 +118,13 @@ class ModelServer:
         messages: list[Json] = self.requests[-1]["messages"] if self.requests else []
         return {one["tool_call_id"]: read_text(one.get("content")) for one in messages if one.get("role") == "tool"}
 
+    @property
+    def last_result(self) -> str:
+        """The text of the last tool result in the last request."""
+        messages: list[Json] = self.requests[-1]["messages"] if self.requests else []
+        texts = [read_text(one.get("content")) for one in messages if one.get("role") == "tool"]
+        return texts[-1] if texts else ""
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.requests.append(body)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from kimi.interfaces.conformance.connection import Connection
 from kimi.interfaces.conformance.ledger import LINE_CHARS, TRAFFIC_LINES, Mismatch, expect, shorten
@@ -177,7 +177,14 @@ def parse_object(line: bytes) -> Json | None:
         value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return cast("Json", value) if isinstance(value, dict) else None
+
+
+def dig(value: Any, *keys: str) -> Any:
+    """Return a member within members; None where one of them is missing or no object."""
+    for key in keys:
+        value = cast("Json", value).get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _refuse(name: str) -> None:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
 from kimi.interfaces.conformance.scenario import SCENARIOS, Protocol, Scenario, Stage
+
+_MODULES: Final[dict[Protocol, tuple[str, ...]]] = {
+    "wire": (
+        "framing", "handshake", "prompts", "events", "requests", "hooks", "planning", "recording", "lifetime",
+    ),
+    "acp": ("framing", "handshake", "sessions", "prompts", "tools", "options"),
+}  # fmt: skip
+"""The modules with the scenarios of each suite, in the order in which they run."""
 
 
 def list_scenarios(protocol: Protocol) -> list[Scenario]:
     """Return the scenarios of a suite, in the order in which they run."""
-    if protocol == "wire":
-        from kimi.interfaces.conformance.wire import (  # noqa: F401
-            events,
-            framing,
-            handshake,
-            hooks,
-            lifetime,
-            planning,
-            prompts,
-            recording,
-            requests,
-        )
-    else:
-        from kimi.interfaces.conformance.acp import (  # noqa: F401
-            framing,
-        )
+    for name in _MODULES[protocol]:
+        import_module(f"kimi.interfaces.conformance.{protocol}.{name}")
     return [one for one in SCENARIOS if one.protocol == protocol]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from jsonschema import Draft202012Validator
 
 from kimi.interfaces.conformance.ledger import Ledger, Mismatch, expect, shorten
-from kimi.interfaces.conformance.peer import Json, Peer
+from kimi.interfaces.conformance.peer import Json, Peer, dig
 from kimi.interfaces.conformance.scenario import Stage
 from kimi.interfaces.conformance.wire.order import OrderRules
 
@@ -149,11 +149,10 @@ def _check_response(message: Json) -> tuple[bool, str]:
         return False, "a message has neither method nor id"
     if ("result" in message) == ("error" in message):
         return False, "a response has both or none of `result` and `error`"
-    error = message.get("error")
     if "error" in message:
-        shape = isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-        if not shape or "data" not in error or error["data"] is not None:
-            return False, f"an error is {shorten(json.dumps(error))}, not code, message and data null"
+        shape = isinstance(dig(message, "error", "code"), int) and isinstance(dig(message, "error", "message"), str)
+        if not shape or message["error"].get("data", "absent") is not None:
+            return False, f"an error is {shorten(json.dumps(message['error']))}, not code, message and data null"
     return True, ""
 
 
@@ -186,19 +185,17 @@ def _definitions() -> Json:
 
 def check_error(response: Json, code: int, message: str | None = None) -> None:
     """Expect an error with this code, and this text if one is given."""
-    error = response.get("error")
-    expect(isinstance(error, dict), f"no error {code}, but {shorten(json.dumps(response))}")
-    assert isinstance(error, dict)
-    expect(error.get("code") == code, f"the error's code is {error.get('code')}, not {code}")
+    found = dig(response, "error", "code")
+    expect(found == code, f"no error {code}, but {shorten(json.dumps(response))}")
     if message is not None:
-        expect(error.get("message") == message, f"the error's message is {error.get('message')!r}, not {message!r}")
+        told = dig(response, "error", "message")
+        expect(told == message, f"the error's message is {told!r}, not {message!r}")
 
 
 def check_status(response: Json, status: str = "finished") -> None:
     """Expect the result of a prompt or replay with this status."""
-    found = response.get("result")
-    shown = found.get("status") if isinstance(found, dict) else response
-    expect(shown == status, f"the status is {shorten(repr(shown))}, not {status!r}")
+    shown = dig(response, "result", "status")
+    expect(shown == status, f"the answer is {shorten(json.dumps(response))}, not {status!r}")
 
 
 def approve(params: Json) -> Json | None:

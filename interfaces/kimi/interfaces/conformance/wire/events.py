@@ -166,7 +166,17 @@ async def check_compaction(peer: WirePeer, stage: Stage) -> None:
     await peer.prompt("/clear")
 
 
-FLOW = "---\nname: ship\ndescription: Ship\ntype: flow\n---\n```mermaid\nflowchart TD\nBEGIN --> a\na[Build it] --> END\n```\n"
+FLOW = """---
+name: ship
+description: Ship
+type: flow
+---
+```mermaid
+flowchart TD
+s([BEGIN]) --> a
+a[Build it] --> e([END])
+```
+"""
 
 
 @scenario("wire", "W-95 W-96", needs_process=True)
@@ -174,7 +184,7 @@ async def nested_turns(stage: Stage) -> None:
     """Subagents and flows."""
     skill = stage.home.work / ".kimi" / "skills" / "ship"
     skill.mkdir(parents=True)
-    (skill / "SKILL.md").write_text(FLOW.replace("BEGIN --> a", "s([BEGIN]) --> a").replace("--> END", "--> e([END])"))
+    (skill / "SKILL.md").write_text(FLOW, encoding="utf-8")
     peer = await start_ready(stage)
     with stage.check("W-95"):
         task = {"description": "look", "prompt": "look at it"}

@@ -6,6 +6,7 @@ import json
 
 from kimi.interfaces.conformance.ledger import expect, expect_equal
 from kimi.interfaces.conformance.model_server import say, stall
+from kimi.interfaces.conformance.peer import Json
 from kimi.interfaces.conformance.scenario import Stage, scenario
 from kimi.interfaces.conformance.wire.client import check_error, check_status, start, start_ready
 
@@ -51,11 +52,11 @@ async def messages_of_every_class(stage: Stage) -> None:
         await peer.send({"jsonrpc": "2.0", "method": "nope"})
         check_error(await peer.request("nope"), -32601, "Unexpected method received: nope")
     with stage.check("W-15"):
-        params = {"type": "TurnEnd", "payload": {}}
+        params: Json = {"type": "TurnEnd", "payload": {}}
         check_error(await peer.request("event", params), -32601)
     with stage.check("W-18"):
-        parts = [{"type": "text", "text": "hi", "foreign": 1}]
-        call = {**peer.build_call("prompt", {"user_input": parts, "foreign": {}}), "foreign": []}
+        parts: list[Json] = [{"type": "text", "text": "hi", "foreign": 1}]
+        call: Json = {**peer.build_call("prompt", {"user_input": parts, "foreign": {}}), "foreign": []}
         await peer.send(call)
         check_status(await peer.read_turn(call["id"]))
     with stage.check("W-71"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import cast
 
 from kimi.interfaces.conformance.ledger import expect, expect_equal
 from kimi.interfaces.conformance.model_server import fail, say, stall, tool_call, use
@@ -25,8 +26,8 @@ PLANNING = {"EnterPlanMode", "ExitPlanMode"}
 def find_nulls(value: object) -> bool:
     """Whether a value holds null at any depth."""
     if isinstance(value, dict):
-        return any(find_nulls(item) for item in value.values())
-    return any(find_nulls(item) for item in value) if isinstance(value, list) else value is None
+        return any(find_nulls(item) for item in cast("Json", value).values())
+    return any(find_nulls(item) for item in cast("list[object]", value)) if isinstance(value, list) else value is None
 
 
 @scenario("wire", "W-38 W-39 W-40 W-41 W-42 W-43 W-44 W-45 W-46 W-48 W-51")
@@ -164,7 +165,8 @@ async def a_client_without_handshake(stage: Stage) -> None:
                     expect(message.get("result") == {} or "error" in message, f"cancel was answered {message}")
         expect_equal(answers, [first, second, call_id], "the order of the responses")
         results = [one.get("result") for one in peer.received if one.get("id") in (first, second)]
-        expect_equal(results, [{}, {}], "the results of both cancels")
+        empty: list[Json] = [{}, {}]
+        expect_equal(results, empty, "the results of both cancels")
 
 
 def question_arguments() -> Json:
@@ -177,7 +179,8 @@ def question_arguments() -> Json:
 async def a_handshake_beside_a_mute_server(stage: Stage) -> None:
     """An MCP server that never answers does not delay the handshake."""
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    stage.home.write_mcp_servers({"mute": {"command": command[0], "args": command[1:]}})
+    entry: Json = {"command": command[0], "args": command[1:]}
+    stage.home.write_mcp_servers({"mute": entry})
     peer = await start(stage)
     with stage.check("W-52"):
         begin = time.monotonic()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-Json = dict[str, Any]
+from kimi.interfaces.conformance.peer import Json, dig
 
 _OUTSIDE: Final = {"StatusUpdate", "ApprovalRequest", "ApprovalResponse", "HookRequest"}
 """What may come between turns."""
 
-_IN_STEP: Final = {"ContentPart", "ToolCall", "ToolCallPart", "StepRetry", "StepInterrupted"}
+_IN_STEP: Final = {"ToolCall", "ToolCallPart", "StepRetry", "StepInterrupted"}
 
 
 class OrderRules:
@@ -24,13 +24,27 @@ class OrderRules:
         self._open_calls: dict[str, None] = {}
         self._done_calls: set[str] = set()
         self._approvals: dict[str, str] = {}
-        self._plan_shown = False
 
     def note(self, params: Json, *, is_request: bool) -> None:
         """Look at an event or request."""
         kind, payload = str(params.get("type")), params["payload"]
         if self._depth == 0 and kind != "TurnBegin" and kind not in _OUTSIDE:
             self._violate(f"{kind} outside of a turn")
+        if kind in _IN_STEP and not self._in_step:
+            self._violate(f"{kind} outside of a step")
+        if is_request:
+            self._note_request(kind, payload)
+        else:
+            self._note_event(kind, payload)
+
+    def note_response(self, message: Json) -> None:
+        """Look at a response: that to a prompt comes after the end of its turn."""
+        status = dig(message, "result", "status")
+        is_replay = dig(message, "result", "events") is not None
+        if status in ("finished", "cancelled", "max_steps_reached") and not is_replay and self._depth:
+            self._violate("the prompt was answered before TurnEnd")
+
+    def _note_event(self, kind: str, payload: Json) -> None:
         match kind:
             case "TurnBegin":
                 self._begin_turn()
@@ -42,8 +56,6 @@ class OrderRules:
                 self._open_calls[payload["id"]] = None
             case "ToolResult":
                 self._note_result(payload["tool_call_id"])
-            case "ApprovalRequest":
-                self._approvals[payload["id"]] = payload["tool_call_id"]
             case "ApprovalResponse":
                 self._note_approval(payload["request_id"])
             case "StepRetry":
@@ -52,17 +64,6 @@ class OrderRules:
                 self.usage_by_step[-1] += 1
             case _:
                 pass
-        if kind in _IN_STEP and not self._in_step and kind != "ContentPart":
-            self._violate(f"{kind} outside of a step")
-        if is_request and kind in ("ToolCallRequest", "QuestionRequest"):
-            self._note_request(kind, payload.get("tool_call_id", payload["id"]))
-
-    def note_response(self, message: Json) -> None:
-        """Look at a response: that to a prompt comes after the end of its turn."""
-        result = message.get("result")
-        if isinstance(result, dict) and result.get("status") in ("finished", "cancelled", "max_steps_reached"):
-            if "events" not in result and self._depth:
-                self._violate("the prompt was answered before TurnEnd")
 
     def _begin_turn(self) -> None:
         self._depth += 1
@@ -99,9 +100,13 @@ class OrderRules:
         elif call_id in self._done_calls:
             self._violate(f"ApprovalResponse after the ToolResult of {call_id}")
 
-    def _note_request(self, kind: str, call_id: str) -> None:
-        if call_id not in self._open_calls:
-            self._violate(f"{kind} before ToolCall {call_id}")
+    def _note_request(self, kind: str, payload: Json) -> None:
+        if kind == "ApprovalRequest":
+            self._approvals[payload["id"]] = payload["tool_call_id"]
+        elif kind in ("ToolCallRequest", "QuestionRequest"):
+            call_id = payload.get("tool_call_id", payload["id"])
+            if call_id not in self._open_calls:
+                self._violate(f"{kind} before ToolCall {call_id}")
 
     def _violate(self, text: str) -> None:
         if text not in self.violations:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 
 from kimi.interfaces.conformance.ledger import Mismatch, expect, expect_equal
 from kimi.interfaces.conformance.model_server import fail, say, stall, tool_call, use
@@ -158,15 +159,20 @@ async def is_gone(pid: int, seconds: float = 3) -> bool:
     """Whether a process ends within so many seconds; one that is dead but not collected counts as gone."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        try:
-            os.kill(pid, 0)
-            with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-                if stat.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except OSError:
+        if not is_alive(pid):
             return True
         await asyncio.sleep(0.02)
     return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process with this id that has not ended."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @scenario("wire", "W-79 W-80 W-81 W-82")

@@ -172,8 +172,8 @@ def parse(line: str) -> Json:
 def write_old_log(path: Path) -> None:
     """Write a log as versions before 1.6 did, with damage."""
     approval = {"id": "i", "tool_call_id": "c", "sender": "s", "action": "a", "description": "d"}
-    nested = {"task_tool_call_id": "p", "event": {"type": "StepBegin", "payload": {"n": 1}}}
-    messages = [
+    nested: Json = {"task_tool_call_id": "p", "event": {"type": "StepBegin", "payload": {"n": 1}}}
+    messages: list[Json] = [
         {"type": "TurnBegin", "payload": {"user_input": "old"}},
         {"type": "ApprovalRequestResolved", "payload": {"request_id": "i", "response": "approve"}},
         {"type": "FromTheFuture", "payload": {}},

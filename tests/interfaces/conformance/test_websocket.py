@@ -1,0 +1,68 @@
+"""The kit over WebSocket, against a bridge to a server over stdio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from kimi.interfaces.conformance.home import Home
+from kimi.interfaces.conformance.ledger import Mismatch
+from kimi.interfaces.conformance.model_server import ModelServer
+from kimi.interfaces.conformance.run import SuiteReport, probe_server, run_suite
+from kimi.interfaces.conformance.scenario import Target
+from kimi.interfaces.conformance.websocket import websocket_server
+from tests.support.conformance.bridge import bridge
+from tests.support.conformance.warm import warm_server
+
+TOKEN = "t0ken"
+
+
+async def run(root: Path, *items: str, path: str = "", token: str = TOKEN) -> SuiteReport:
+    """Run items against a bridge."""
+    model = ModelServer()
+    await model.start()
+    home = Home(root, model.base_url)
+    home.prepare()
+    try:
+        async with bridge(warm_server("--wire"), home.full_environ(), TOKEN) as served:
+            opening = websocket_server(f"ws://127.0.0.1:{served.port}{path}", token)
+            target = Target("wire", opening, has_process=False, timeout_s=30)
+            return await run_suite(target, only=items, model=model)
+    finally:
+        await model.stop()
+
+
+@pytest.mark.spec("R-408")
+def test_items_pass_over_websocket_and_those_of_a_process_are_skipped(tmp_path: Path) -> None:
+    report = anyio.run(run, tmp_path, "W-05", "W-54", "W-102", "W-122", "W-25", "W-68")
+    found = {result.item.id: result.outcome for result in report.results}
+    assert found == {
+        "W-05": "passed", "W-25": "skipped", "W-54": "passed", "W-68": "skipped", "W-102": "passed",
+        "W-122": "passed",
+    }  # fmt: skip
+    assert all("the kit starts" in result.note for result in report.results if result.outcome == "skipped")
+
+
+def test_a_url_with_a_path_is_connected_to_as_it_is(tmp_path: Path) -> None:
+    async def act() -> SuiteReport:
+        return await run(tmp_path, "W-05", path="/plain")
+
+    assert [result.outcome for result in anyio.run(act).results] == ["passed"]
+
+
+def test_a_wrong_token_is_told(tmp_path: Path) -> None:
+    async def act() -> None:
+        await run(tmp_path, "W-05", token="wrong")
+
+    with pytest.raises(Mismatch, match="401"):
+        anyio.run(act)
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    async def act() -> None:
+        await probe_server(Target("wire", websocket_server("ws://127.0.0.1:1", None), has_process=False))
+
+    with pytest.raises(Mismatch, match="cannot be connected to"):
+        anyio.run(act)
