@@ -8,7 +8,6 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from kimi.interfaces.conformance.model_server import ModelServer
 from kimi.interfaces.conformance.peer import dig
 from kimi.interfaces.conformance.run import run_scenario
 from kimi.interfaces.conformance.scenario import Target
@@ -185,7 +184,7 @@ def failed_items(fault: Fault) -> dict[str, list[str]]:
     target = Target("acp", fault.break_server(warm_server("acp")), timeout_s=1.2)
 
     async def run() -> dict[str, list[str]]:
-        findings = (await run_scenario(found[0], target, ModelServer())).findings
+        findings = (await run_scenario(found[0], target, stop_at=fault.item)).findings
         return {
             item: [one.reason for one in finding.failures] for item, finding in findings.items() if finding.failures
         }

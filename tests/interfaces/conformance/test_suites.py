@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.support.program.program import kimi_command
 
 ROOT = Path(__file__).parents[3]
 KIT = ROOT / "interfaces" / "kimi" / "interfaces" / "conformance"
+PACKAGE = "kimi.interfaces.conformance"
 PROTOCOLS: tuple[Protocol, ...] = ("wire", "acp")
 ALL = [one for protocol in PROTOCOLS for one in list_scenarios(protocol)]
 
@@ -63,6 +65,15 @@ def test_the_page_says_of_each_unjudged_item_why() -> None:
     page = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
     for item in list_all_items():
         assert (f"| {item.id} | {item.reason} |" in page) == bool(item.reason), item.id
+
+
+def test_the_kit_imports_nothing_else_of_the_program() -> None:
+    for path in KIT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            foreign = [one for one in names if one.startswith("kimi") and not one.startswith(f"{PACKAGE}")]
+            assert not foreign, path
 
 
 def test_the_kit_has_the_schema_of_the_messages() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from kimi.interfaces.conformance.model_server import ModelServer
 from kimi.interfaces.conformance.run import run_scenario
 from kimi.interfaces.conformance.scenario import Target
 from kimi.interfaces.conformance.suites import list_scenarios
@@ -283,7 +282,7 @@ def failed_items(fault: Fault) -> dict[str, list[str]]:
     target = Target("wire", fault.break_server(warm_server("--wire")), timeout_s=1.2)
 
     async def run() -> dict[str, list[str]]:
-        findings = (await run_scenario(found[0], target, ModelServer())).findings
+        findings = (await run_scenario(found[0], target, stop_at=fault.item)).findings
         return {
             item: [one.reason for one in finding.failures] for item, finding in findings.items() if finding.failures
         }

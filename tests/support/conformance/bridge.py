@@ -66,7 +66,7 @@ async def bridge(open_connection: OpenConnection, environ: dict[str, str], token
     app.router.add_post("/api/sessions", served.make)
     app.router.add_get("/api/sessions/{number}/wire", served.serve)
     app.router.add_get("/plain", served.serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.2, handler_cancellation=True)
+    runner = web.AppRunner(app, shutdown_timeout=5)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

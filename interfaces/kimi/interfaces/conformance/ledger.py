@@ -23,6 +23,10 @@ class Mismatch(Exception):
     """The server does not do what an item says; the message says what it does instead."""
 
 
+class FoundEnough(Exception):
+    """The one item that matters has failed; the scenario need not go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why an item failed, in which scenario, and the last lines of the traffic before."""
@@ -41,10 +45,13 @@ class Finding:
 
 
 class Ledger:
-    """Collects the findings of one scenario."""
+    """Collects the findings of one scenario; after a failure of `stop_at` the scenario ends."""
 
-    def __init__(self, scenario: str, items: Iterable[str], watched: Iterable[str] = ()) -> None:
+    def __init__(
+        self, scenario: str, items: Iterable[str], watched: Iterable[str] = (), stop_at: str | None = None
+    ) -> None:
         self.scenario = scenario
+        self._stop_at = stop_at
         self._own = tuple(items)
         self.findings: dict[str, Finding] = {item: Finding() for item in (*self._own, *watched)}
         self.show_traffic: Callable[[], tuple[str, ...]] = tuple
@@ -62,6 +69,8 @@ class Ledger:
         except WRONG_SHAPE as error:
             for item in items:
                 self.fail(item, describe_shape(error))
+        if self._stop_at is not None and self.findings[self._stop_at].failures:
+            raise FoundEnough
 
     def fail(self, item: str, reason: str) -> None:
         """Add a failure of an item; the same reason is kept once."""

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kimi.interfaces.conformance.items import Item, list_items
-from kimi.interfaces.conformance.ledger import WRONG_SHAPE, Failure, Finding, Ledger, Mismatch, Outcome, describe_shape
+from kimi.interfaces.conformance.ledger import (
+    WRONG_SHAPE,
+    Failure,
+    Finding,
+    FoundEnough,
+    Ledger,
+    Mismatch,
+    Outcome,
+    describe_shape,
+)
 from kimi.interfaces.conformance.model_server import ModelServer
 from kimi.interfaces.conformance.scenario import WATCHED, Scenario, Stage, Target
 from kimi.interfaces.conformance.suites import list_scenarios, probe
@@ -94,9 +103,11 @@ async def probe_server(target: Target, model: ModelServer | None = None) -> Prob
     return answers[0]
 
 
-async def run_scenario(one: Scenario, target: Target, model: ModelServer | None = None) -> Ledger:
-    """Run a scenario in a home of its own, with a model of its own unless one is given."""
-    ledger = Ledger(one.name, one.items, WATCHED if one.protocol == "wire" else ())
+async def run_scenario(
+    one: Scenario, target: Target, model: ModelServer | None = None, stop_at: str | None = None
+) -> Ledger:
+    """Run a scenario in a home of its own, with a model of its own unless one is given; see `Ledger`."""
+    ledger = Ledger(one.name, one.items, WATCHED if one.protocol == "wire" else (), stop_at)
     server = ModelServer() if model is None else model
     own = not server.base_url
     if own:
@@ -116,6 +127,8 @@ async def run_scenario(one: Scenario, target: Target, model: ModelServer | None 
 async def _act(one: Scenario, stage: Stage, ledger: Ledger) -> None:
     try:
         await asyncio.wait_for(one.act(stage), max(120, 12 * stage.target.timeout_s))
+    except FoundEnough:
+        pass
     except Mismatch as mismatch:
         ledger.break_off(str(mismatch))
     except TimeoutError:

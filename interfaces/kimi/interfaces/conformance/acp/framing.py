@@ -18,7 +18,7 @@ TEXT = "grüße 你好 \U0001f600"
 SLEEP = tool_call("Shell", {"command": "echo $$ > pid; sleep 60"}, "c1")
 
 
-@scenario("acp", "A-01 A-02 A-03 A-04 A-05 A-06 A-07 A-08 A-09 A-17 A-19 A-25 A-71 A-112")
+@scenario("acp", "A-01 A-02 A-03 A-04 A-06 A-07 A-08 A-09 A-17 A-19 A-25 A-71 A-112")
 async def messages_of_every_class(stage: Stage) -> None:
     """Broken and unusual lines: each gets its error, and the next one is served."""
     begin = time.monotonic()
@@ -75,8 +75,14 @@ async def messages_of_every_class(stage: Stage) -> None:
         )
         check_stop(await peer.response(call_id))
         expect("plain" in json.dumps(stage.model.requests[-1]), "the prompt did not reach the model")
+
+
+@scenario("acp", "A-05")
+async def a_very_long_line(stage: Stage) -> None:
+    """A prompt of 60 MiB."""
+    peer = await start_ready(stage)
     with stage.check("A-05"):
-        params = {"sessionId": "nobody", "prompt": [{"type": "text", "text": "a" * 60 * 1024 * 1024}]}
+        params: Json = {"sessionId": "nobody", "prompt": [{"type": "text", "text": "a" * 60 * 1024 * 1024}]}
         check_error(await peer.request("session/prompt", params), -32602)
 
 

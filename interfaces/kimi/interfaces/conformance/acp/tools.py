@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from pathlib import Path
 
 from kimi.interfaces.conformance.acp.client import AcpPeer, Serve, check_stop, choose, start_ready
 from kimi.interfaces.conformance.acp.sessions import PICTURE
@@ -232,6 +233,19 @@ async def questions_and_plans(stage: Stage) -> None:
         check_stop(response)
         expect_equal(peer.final(mark)[0]["status"], "failed", "the status of a write")
         expect(not (stage.home.work / "no.txt").exists(), "a file was written in plan mode")
+        await peer.result("session/set_mode", {"sessionId": session, "modeId": "default"})
+        mark = peer.mark()
+        check_stop(await peer.prompt(session, "/plan on"))
+        plan = Path(peer.text(mark).partition("Plan file: ")[2].strip())
+        plan.parent.mkdir(parents=True, exist_ok=True)
+        plan.write_text("# The plan\n", encoding="utf-8")
+        peer.serve["session/request_permission"] = choose("plan_approve")
+        mark, response = await play(peer, stage, session, use(tool_call("ExitPlanMode", {}, "p1")), say("done"))
+        check_stop(response)
+        expect("# The plan" in json.dumps(peer.asked("session/request_permission", mark)), "the plan is not shown")
+        modes = [one["currentModeId"] for one in peer.of_kind("current_mode_update", mark)]
+        expect_equal(modes, ["default"], "the modes after the approval")
+        expect(peer.of_kind("config_option_update", mark), "no config_option_update tells of it")
 
 
 def reply_with(result: Json) -> Serve:

@@ -183,7 +183,7 @@ async def results_of_external_tools(stage: Stage) -> None:
         expect_equal(found, (rich["output"], display, {"e": [1]}), "what passes through")
 
 
-@scenario("wire", "W-118 W-120 W-121 W-122 W-123 W-76")
+@scenario("wire", "W-118 W-120 W-121 W-122 W-123")
 async def external_tools(stage: Stage) -> None:
     """Offering tools, and calls of them."""
     peer = await start_ready(stage)
