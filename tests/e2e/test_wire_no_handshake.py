@@ -48,7 +48,7 @@ def test_cancel_works_without_handshake(place: Place) -> None:
 @pytest.mark.spec("W-55")
 def test_tools_that_need_the_client_are_not_offered_before_a_handshake(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    with loopback([text_reply("hi")]) as provider:
+    with loopback(text_reply("hi")) as provider:
         place.provider(provider.base_url)
         with place.wire() as kimi:
             kimi.prompt("hi")

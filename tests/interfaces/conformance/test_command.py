@@ -38,7 +38,7 @@ def test_a_passing_run_is_reported_in_three_forms(tmp_path: Path) -> None:
     done = place.run("conformance", *options, "--", *kimi_command(), "--wire", timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     text = done.stdout.decode()
-    assert text.startswith("wire 1.10: Kimi Code CLI ")
+    assert text.startswith("Suite wire, version 1.10, Kimi Code CLI ")
     assert "W-05 passed: invalid JSON" in text
     assert "W-36 not to be judged from outside (it is about another command of the program)" in text
     assert text.endswith("2 passed, 1 not to be judged from outside\n")
@@ -58,7 +58,7 @@ def test_a_failing_item_is_named_with_its_traffic_and_parts_of_newer_versions(tm
     done = place.run("conformance", *options, "--", sys.executable, str(program), timeout=60)
     assert done.returncode == 1, done.stderr.decode()
     text = done.stdout.decode()
-    assert text.startswith("wire 1.2: old 0.1\n")
+    assert text.startswith("Suite wire, version 1.2, old 0.1\n")
     assert "W-83 lacking in what the server speaks (came with version 1.4)" in text
     failed = text[text.index("W-14 FAILED: unknown method") :]
     assert "no error -32601, but" in failed

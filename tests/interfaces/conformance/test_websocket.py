@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import anyio
@@ -17,6 +18,8 @@ from tests.support.conformance.bridge import bridge
 from tests.support.conformance.warm import warm_server
 
 TOKEN = "t0ken"
+LONG = os.environ.get("KIMI_LONG_TESTS") == "1"
+"""Whether every item that needs no process is judged."""
 
 
 async def run(root: Path, *items: str, path: str = "", token: str = TOKEN) -> SuiteReport:
@@ -36,9 +39,11 @@ async def run(root: Path, *items: str, path: str = "", token: str = TOKEN) -> Su
 
 @pytest.mark.spec("R-408")
 def test_items_pass_over_websocket_and_those_of_a_process_are_skipped(tmp_path: Path) -> None:
-    report = anyio.run(run, tmp_path, "W-05", "W-54", "W-102", "W-122", "W-25", "W-68")
+    wanted = ("W-05", "W-25", "W-54", "W-68", "W-102", "W-122")
+    report = anyio.run(run, tmp_path, *(() if LONG else wanted))
+    assert [result for result in report.results if result.outcome == "failed"] == []
     found = {result.item.id: result.outcome for result in report.results}
-    assert found == {
+    assert {item: found[item] for item in wanted} == {
         "W-05": "passed", "W-25": "skipped", "W-54": "passed", "W-68": "skipped", "W-102": "passed",
         "W-122": "passed",
     }  # fmt: skip

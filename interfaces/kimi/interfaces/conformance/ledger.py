@@ -37,7 +37,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Finding:
+class ItemFinding:
     """How often an item was looked at, and its failures."""
 
     looks: int = 0
@@ -53,7 +53,7 @@ class Ledger:
         self.scenario = scenario
         self._stop_at = stop_at
         self._own = tuple(items)
-        self.findings: dict[str, Finding] = {item: Finding() for item in (*self._own, *watched)}
+        self.findings: dict[str, ItemFinding] = {item: ItemFinding() for item in (*self._own, *watched)}
         self.show_traffic: Callable[[], tuple[str, ...]] = tuple
 
     @contextmanager

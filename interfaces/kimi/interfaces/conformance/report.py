@@ -27,7 +27,7 @@ def format_text(report: SuiteReport, *, verbose: bool) -> str:
 
 
 def _format_lines(report: SuiteReport, verbose: bool) -> Iterator[str]:
-    yield f"{report.protocol} {report.version}: {report.server}"
+    yield f"Suite {report.protocol}, version {report.version}, {report.server}"
     for area, results in groupby(report.results, key=lambda result: result.item.area):
         listed = list(results)
         passed = sum(result.outcome == "passed" for result in listed)

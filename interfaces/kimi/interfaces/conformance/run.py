@@ -12,8 +12,8 @@ from kimi.interfaces.conformance.items import Item, list_items
 from kimi.interfaces.conformance.ledger import (
     WRONG_SHAPE,
     Failure,
-    Finding,
     FoundEnough,
+    ItemFinding,
     Ledger,
     Mismatch,
     Outcome,
@@ -60,14 +60,14 @@ async def run_suite(
     scenarios = [one for one in list_scenarios(target.protocol) if not wanted or wanted & set(one.items)]
     found = await probe_server(target, model)
     target = replace(target, version=found.version, parts=found.parts)
-    findings: dict[str, Finding] = {}
+    findings: dict[str, ItemFinding] = {}
     for number, one in enumerate(scenarios, start=1):
         tell(f"[{number}/{len(scenarios)}] {one.name.replace('_', ' ')}")
         if one.needs_process and not target.has_process:
             continue
         ledger = await run_scenario(one, target, model)
         for item, finding in ledger.findings.items():
-            known = findings.setdefault(item, Finding())
+            known = findings.setdefault(item, ItemFinding())
             known.looks += finding.looks
             known.failures += finding.failures
     items = [item for item in list_items(target.protocol) if not wanted or item.id in wanted]
@@ -141,7 +141,7 @@ async def _act(one: Scenario, stage: Stage, ledger: Ledger) -> None:
         await stage.close()
 
 
-def _judge(item: Item, finding: Finding | None, target: Target) -> ItemResult:
+def _judge(item: Item, finding: ItemFinding | None, target: Target) -> ItemResult:
     if item.reason:
         return ItemResult(item, "unobservable", item.reason)
     if item.since > target.version:

@@ -25,7 +25,7 @@ class AcpPeer(Peer):
     """An editor without files and terminals; `serve` has what it does for each method of the agent."""
 
     def __init__(self, stage: Stage, connection: Connection) -> None:
-        self.watcher = Watcher(stage.ledger)
+        self.watcher = EditorWatcher(stage.ledger)
         super().__init__(connection, stage.target.timeout_s, self.watcher.look)
         self.serve: dict[str, Serve] = {"session/request_permission": choose("approve")}
         self._work = str(stage.home.work)
@@ -153,7 +153,7 @@ class AcpPeer(Peer):
         return [one["params"] for one in self.received[since:] if one.get("method") == method]
 
 
-class Watcher:
+class EditorWatcher:
     """Judges each line: one object, and a message of the protocol's schema."""
 
     def __init__(self, ledger: Ledger) -> None:

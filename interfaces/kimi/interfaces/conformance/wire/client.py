@@ -26,7 +26,7 @@ class WirePeer(Peer):
     """A client with the methods of the wire."""
 
     def __init__(self, stage: Stage, connection: Any) -> None:
-        watcher = Watcher(stage.ledger)
+        watcher = LineWatcher(stage.ledger)
         super().__init__(connection, stage.target.timeout_s, watcher.look)
         self.watcher = watcher
         self._version = stage.target.version
@@ -108,7 +108,7 @@ async def probe_wire(stage: Stage) -> tuple[int, str, str, frozenset[str]]:
     return int(minor or 0), shown, f"{server.get('name')} {server.get('version')}", frozenset()
 
 
-class Watcher:
+class LineWatcher:
     """Judges the watched items on each line, and the order of the events."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -179,7 +179,7 @@ a[Build it] --> e([END])
 """
 
 
-@scenario("wire", "W-95 W-96", needs_process=True)
+@scenario("wire", "W-95 W-96")
 async def nested_turns(stage: Stage) -> None:
     """Subagents and flows."""
     skill = stage.home.work / ".kimi" / "skills" / "ship"

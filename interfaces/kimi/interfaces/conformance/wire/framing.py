@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from kimi.interfaces.conformance.ledger import expect, expect_equal
-from kimi.interfaces.conformance.model_server import say, stall
+from kimi.interfaces.conformance.model_server import say, stall, tool_call, use
 from kimi.interfaces.conformance.peer import Json
 from kimi.interfaces.conformance.scenario import Stage, scenario
-from kimi.interfaces.conformance.wire.client import check_error, check_status, start, start_ready
+from kimi.interfaces.conformance.wire.client import approve, check_error, check_status, start, start_ready
 
 SEPARATORS = "a\u2028b\u2029c\u0085d"
 
@@ -101,14 +101,10 @@ async def texts_of_every_kind(stage: Stage) -> None:
         check_status(await peer.prompt("still there"))
 
 
-@scenario("wire", "W-02 W-04 W-16 W-20 W-23 W-24 W-25 W-77", needs_process=True)
-async def the_stream_of_a_process(stage: Stage) -> None:
-    """The start and the end of the input, and many requests at once."""
-    first = await start(stage)
-    with stage.check("W-04", "W-02"):
-        await first.send_bytes(b"\xef\xbb\xbf" + json.dumps(first.build_call("cancel")).encode() + b"\r\n")
-        check_error(await first.next(), -32000)
-    await first.initialize()
+@scenario("wire", "W-16 W-20 W-24 W-77")
+async def messages_without_a_pause(stage: Stage) -> None:
+    """Many requests at once, notifications, and a cancel right after its prompt."""
+    first = await start_ready(stage)
     with stage.check("W-24"):
         calls = [first.build_call("cancel") for _ in range(200)]
         await first.send(*calls)
@@ -123,9 +119,9 @@ async def the_stream_of_a_process(stage: Stage) -> None:
         await first.send({"jsonrpc": "2.0", "method": "cancel"})
         check_status(await first.read_turn(call_id), "cancelled")
     with stage.check("W-20"):
+        stage.model.script(use(tool_call("Shell", {"command": "echo out; echo err >&2"}, "c1")), say("done"))
+        check_status(await first.prompt("run", approve))
         expect_equal([line for line in first.raw if not line.startswith(b"{")], [], "foreign lines on stdout")
-    with stage.check("W-25"):
-        expect_equal(await first.finish(), 0, "the exit status")
     second = await start(stage)
     with stage.check("W-77"):
         calls = [
@@ -135,6 +131,18 @@ async def the_stream_of_a_process(stage: Stage) -> None:
         ]
         await second.send(*calls)
         check_status(await second.read_turn(calls[1]["id"]), "cancelled")
+
+
+@scenario("wire", "W-02 W-04 W-23 W-25", needs_process=True)
+async def the_stream_of_a_process(stage: Stage) -> None:
+    """The start and the end of the input."""
+    first = await start(stage)
+    with stage.check("W-04", "W-02"):
+        await first.send_bytes(b"\xef\xbb\xbf" + json.dumps(first.build_call("cancel")).encode() + b"\r\n")
+        check_error(await first.next(), -32000)
+    with stage.check("W-25"):
+        expect_equal(await first.finish(), 0, "the exit status")
+    second = await start(stage)
     with stage.check("W-23"):
         await second.send_bytes(b'{"jsonrpc":"2.0","id":"last","method":"cancel"}')
         await second.connection.end_input()

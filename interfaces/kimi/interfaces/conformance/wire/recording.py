@@ -89,6 +89,26 @@ async def records_and_replay(stage: Stage) -> None:
     await replay_much(stage)
 
 
+@scenario("wire", "W-129 W-135")
+async def replay_of_a_turn(stage: Stage) -> None:
+    """A replay sends what was sent live, and answers to it change nothing."""
+    peer = await start_ready(stage, external_tools=[TOOL])
+    with stage.check("W-129"):
+        found = await peer.result("replay")
+        expect_equal(found, {"status": "finished", "events": 0, "requests": 0}, "a replay without history")
+    stage.model.script(use(tool_call("ask_ci", {}, "c1", pieces=1)), say("done"))
+    mark = peer.mark()
+    check_status(await peer.prompt("go", answer_all))
+    live = [kind for kind in peer.types(mark) if kind != "ToolCallPart"]
+    for _ in range(2):
+        with stage.check("W-129", "W-135"):
+            mark = peer.mark()
+            response = await peer.read_turn(await peer.call("replay"), answer_all)
+            expect_equal(peer.types(mark), live, "the replayed types")
+            wanted = {"status": "finished", "events": len(live) - 1, "requests": 1}
+            expect_equal(response.get("result"), wanted, "the result")
+
+
 async def replay_much(stage: Stage) -> None:
     """Cancel a long replay, and send what is not possible meanwhile."""
     log = stage.home.event_logs()[0]
