@@ -47,6 +47,10 @@ class Stage:
         """Start the server with more arguments."""
         return await self.target.open((self.home.work, self.home.full_environ()), arguments)
 
+    def allow(self, seconds: float) -> float:
+        """Return a limit in seconds; longer where the user grants more time to each message."""
+        return seconds * max(1.0, self.target.timeout_s / 15)
+
     def adopt(self, peer: Peer) -> None:
         """Show the traffic of this peer with failures from now on, and close it at the end."""
         self._peers.append(peer)

@@ -128,7 +128,7 @@ async def cancelled_turns(stage: Stage) -> None:
         begin = time.monotonic()
         await peer.call("cancel")
         check_status(await peer.read_turn(call_id), "cancelled")
-        expect(time.monotonic() - begin < 3, "the cancel took more than 3 seconds")
+        expect(time.monotonic() - begin < stage.allow(3), "the cancel took too long")
         expect(await is_gone(pid), "the command still runs")
     with stage.check("W-76"):
         stage.model.script(use(tool_call("ask_ci", {}, "c3")))
@@ -155,7 +155,7 @@ async def read_pid(stage: Stage) -> int:
     raise Mismatch("the command did not run in the work directory")
 
 
-async def is_gone(pid: int, seconds: float = 3) -> bool:
+async def is_gone(pid: int, seconds: float = 6) -> bool:
     """Whether a process ends within so many seconds; one that is dead but not collected counts as gone."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
