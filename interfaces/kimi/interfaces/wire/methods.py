@@ -14,7 +14,6 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
 from kimi.application.conversation.running_turn import BUSY, IDLE, RunningTurn
 from kimi.application.sessions.negotiate_initialize import set_client
-from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
 from kimi.interfaces.rpc.messages import (
