@@ -1,0 +1,137 @@
+// A list of any length in a scrolling box: items stand in sections, and only sections near the screen have nodes. The
+// others keep their height. Nothing on the screen moves when something above it gets its nodes back.
+
+import { el } from "./dom.js";
+
+const PER_SECTION = 24;
+const KEPT_WHOLE = 20;
+const NEAR_END = 48;
+
+export class Flow {
+  /** `draw(item)` returns `{node, update()}`; `estimate(item)` its height in pixels before it was drawn. */
+  constructor(scroller, host, draw, estimate) {
+    Object.assign(this, { scroller, host, draw, estimate });
+    this.observer = new IntersectionObserver((entries) => this.see(entries), { root: scroller, rootMargin: "1400px 0px" });
+    scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    new ResizeObserver(() => this.follow && this.toEnd()).observe(scroller);
+    this.reset();
+  }
+
+  reset() {
+    this.observer.disconnect();
+    this.sections = [];
+    this.places = new Map();
+    this.dirty = new Set();
+    this.follow = true;
+    this.past = true;
+    this.host.replaceChildren();
+  }
+
+  add(item) {
+    let section = this.sections.at(-1);
+    if (!section || section.items.length >= PER_SECTION) {
+      section = { items: [], views: null, node: el("div", { class: "section" }), height: 0 };
+      this.sections.push(section);
+      if (!this.past) this.attach(section);
+    }
+    section.items.push(item);
+    this.places.set(item, section);
+    if (this.past) section.height += this.estimate(item);
+    else this.change(item);
+  }
+
+  change(item) {
+    if (this.past) return;
+    this.dirty.add(item);
+    if (this.dirty.size === 1) requestAnimationFrame(() => this.flush());
+  }
+
+  /** Show what was read of the past, at its end. */
+  ready() {
+    this.past = false;
+    for (const section of this.sections) section.node.style.height = `${section.height}px`;
+    this.host.append(...this.sections.map((section) => section.node));
+    for (const section of this.sections.slice(-2)) this.mount(section);
+    for (const section of this.sections) this.observer.observe(section.node);
+    this.toEnd();
+  }
+
+  /** Draw what has changed. Called once a frame. */
+  flush() {
+    if (!this.dirty.size) return;
+    for (const item of this.dirty) {
+      const section = this.places.get(item);
+      if (section?.views) this.drawItem(section, item);
+    }
+    this.dirty.clear();
+    if (this.follow) this.toEnd();
+    else this.onAway?.(true);
+  }
+
+  toEnd() {
+    this.follow = true;
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.onAway?.(false);
+  }
+
+  attach(section) {
+    section.views = new Map();
+    this.host.append(section.node);
+    this.observer.observe(section.node);
+  }
+
+  drawItem(section, item) {
+    const known = section.views.get(item);
+    if (known) return known.update();
+    const view = this.draw(item);
+    section.views.set(item, view);
+    section.node.append(view.node);
+    return undefined;
+  }
+
+  mount(section) {
+    section.views = new Map();
+    section.node.style.height = "";
+    for (const item of section.items) this.drawItem(section, item);
+  }
+
+  unmount(section, height) {
+    if (this.sections.length <= KEPT_WHOLE || section.node.contains(document.activeElement)) return;
+    section.views = null;
+    section.node.style.height = `${height}px`;
+    section.node.replaceChildren();
+  }
+
+  see(entries) {
+    this.hold(() => {
+      for (const { target, isIntersecting, boundingClientRect } of entries) {
+        const section = this.sections.find((one) => one.node === target);
+        if (!section) continue;
+        if (isIntersecting && !section.views) this.mount(section);
+        else if (!isIntersecting && section.views && section !== this.sections.at(-1)) {
+          this.unmount(section, boundingClientRect.height);
+        }
+      }
+    });
+  }
+
+  // Changes what is above the screen without moving what is on it.
+  hold(change) {
+    if (this.follow) {
+      change();
+      this.toEnd();
+      return;
+    }
+    const box = this.scroller.getBoundingClientRect();
+    const anchor = document.elementFromPoint(box.left + box.width / 2, box.top + 8)?.closest(".section");
+    const before = anchor?.getBoundingClientRect().top;
+    change();
+    if (anchor) this.scroller.scrollTop += anchor.getBoundingClientRect().top - before;
+  }
+
+  scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    this.follow = scrollHeight - scrollTop - clientHeight < NEAR_END;
+    this.onAway?.(!this.follow);
+  }
+}
