@@ -108,7 +108,10 @@ export class Session {
     if (!request) return;
     this.requests.delete(id);
     const call = this.transcript.findCall(request.payload.tool_call_id);
-    if (call) this.mark(call, "");
+    if (call) {
+      call.started = this.transcript.now();  // how long somebody thought about it is not its time
+      this.mark(call, "");
+    }
     this.view.asks(null);
   }
 

@@ -5,7 +5,7 @@ import { notify, showTitle } from "../notify.js";
 import { Session } from "../session.js";
 import { t } from "../texts.js";
 import { Composer } from "./composer.js";
-import { button, el, txt } from "./dom.js";
+import { button, el, setRoot, txt } from "./dom.js";
 import { Flow } from "./flow.js";
 import { drawItem, estimateHeight } from "./items.js";
 import { Requests } from "./requests.js";
@@ -215,6 +215,7 @@ export class Conversation {
     this.heading.replaceChildren(txt(this.title || t("untitled")));
     this.place.replaceChildren(txt(lastPart(known.work_dir)));
     this.place.title = known.work_dir;
+    setRoot(known.work_dir);
     this.show();
   }
 }

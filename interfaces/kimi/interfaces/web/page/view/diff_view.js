@@ -2,8 +2,9 @@
 
 import { countChanges, diffRows, foldEqual } from "../model/diff.js";
 import { findLanguage } from "../model/highlight.js";
+import { visible } from "../model/visible.js";
 import { t } from "../texts.js";
-import { el, txt } from "./dom.js";
+import { el, relative, txt } from "./dom.js";
 import { drawTokens } from "./markdown_view.js";
 
 const ROWS_PER_GROUP = 200;
@@ -18,7 +19,7 @@ export function drawDiff(block, whole = false) {
     const lines = shown.slice(at, at + ROWS_PER_GROUP).map((row) => drawRow(row, language));
     groups.push(el("div", { class: "diff-group" }, lines));
   }
-  return el("figure", { class: "diff" }, drawHead(block, rows), el("div", { class: "diff-body", tabindex: "0" }, groups));
+  return el("figure", { class: "diff" }, drawHead(block, rows, whole), el("div", { class: "diff-body", tabindex: "0" }, groups));
 }
 
 /** Return "+3 −1" of a change. */
@@ -28,8 +29,9 @@ export function drawCounts(rows) {
     added ? el("span", { class: "added" }, `+${added}`) : null, removed ? el("span", { class: "removed" }, `−${removed}`) : null);
 }
 
-function drawHead(block, rows) {
-  return el("figcaption", {}, el("span", { class: "path" }, txt(block.path ?? "")), drawCounts(rows),
+function drawHead(block, rows, whole) {
+  const path = block.path ?? "";
+  return el("figcaption", {}, el("span", { class: "path", title: visible(path) }, txt(whole ? path : relative(path))), drawCounts(rows),
     block.is_summary ? el("span", { class: "faint" }, t("diffSummary")) : null);
 }
 
@@ -46,5 +48,6 @@ function drawRow(row, language) {
 function drawLine(row, language) {
   if (row.from === undefined || row.from >= row.to) return drawTokens(row.text, language);
   const { text, from, to } = row;
-  return [txt(text.slice(0, from)), el("mark", {}, txt(text.slice(from, to))), txt(text.slice(to))];
+  const part = (start, end) => drawTokens(text.slice(start, end), language);
+  return [...part(0, from), el("mark", {}, part(from, to)), ...part(to)];
 }

@@ -31,6 +31,18 @@ export function txt(text) {
   return document.createTextNode(visible(String(text)));
 }
 
+let root = "";
+
+/** Show paths below this directory without it from now on. */
+export function setRoot(directory) {
+  root = directory.replace(/[\\/]$/, "");
+}
+
+/** Return a path as it is shown. */
+export function relative(path) {
+  return root && path.startsWith(root) && /^[\\/]./.test(path.slice(root.length)) ? path.slice(root.length + 1) : path;
+}
+
 /** Return an icon. It is decoration: what it stands for is said by the element around it. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");

@@ -6,7 +6,7 @@ import { callTitle, formatArguments } from "../model/titles.js";
 import { readOutput } from "../model/transcript.js";
 import { oneLine } from "../model/visible.js";
 import { hasText, t } from "../texts.js";
-import { button, el, txt } from "./dom.js";
+import { button, el, relative, txt } from "./dom.js";
 import { drawCounts, drawDiff } from "./diff_view.js";
 import { drawMedia } from "./items.js";
 import { copyButton, drawTokens } from "./markdown_view.js";
@@ -66,7 +66,7 @@ function drawHead(item) {
   const name = item.name === "Agent" && item.agent ? `${toolName(item.name)} ${item.agent}` : toolName(item.name);
   const head = [
     el("span", { class: "dot", role: "img", "aria-label": t(state) }),
-    el("span", { class: "verb" }, txt(name)), el("span", { class: "title cut" }, txt(item.title)), drawOutcome(item),
+    el("span", { class: "verb" }, txt(name)), el("span", { class: "title cut" }, txt(relative(item.title))), drawOutcome(item),
   ];
   if (item.children && item.state === "running") head.push(drawProgress(item.children));
   return head;
