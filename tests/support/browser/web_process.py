@@ -43,19 +43,27 @@ class Web:
 def web(place: Place, *arguments: str) -> Generator[Web, None, None]:
     """Run `kimi web` in the work directory of `place`; end it on leaving."""
     process = program.start(["web", "--no-open", "--port", "0", *arguments], place.work, place.full_environ())
+    assert process.stdin is not None
+    assert process.stdout is not None
     assert process.stderr is not None
+    drains = [threading.Thread(target=process.stdout.read, daemon=True)]
     try:
         told = b""
         while not (found := _LINK.search(told)):
             line = process.stderr.readline()
             assert line, f"kimi web has ended: {told.decode(errors='replace')}"
             told += line
-        drain = threading.Thread(target=process.stderr.read, daemon=True)
-        drain.start()
+        drains.append(threading.Thread(target=process.stderr.read, daemon=True))
+        for drain in drains:
+            drain.start()
         yield Web(found[1].decode(), found[2].decode())
     finally:
         process.terminate()
         process.wait(10)
+        for drain in drains:
+            drain.join(10)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
 
 
 def say(page: Page, text: str) -> None:
@@ -73,4 +81,4 @@ def new_session(page: Page) -> None:
 
 def wait_idle(page: Page) -> None:
     """Wait until the agent has ended its turn."""
-    page.wait_for_function("document.querySelector('.activity').hidden")
+    page.wait_for_selector('[data-state="idle"]')

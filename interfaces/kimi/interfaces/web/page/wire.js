@@ -41,11 +41,11 @@ export class Wire {
     this.listener.connection("connecting");
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     const after = encodeURIComponent(this.position ?? "start");
-    const socket = new WebSocket(`${scheme}//${location.host}/api/sessions/${this.id}/wire?after=${after}`);
+    const socket = new WebSocket(`${scheme}//${location.host}/api/sessions/${this.id}/wire?after=${after}&batch=1`);
     this.socket = socket;
     this.heard = Date.now();
     socket.onopen = () => this.listener.connection("open");
-    socket.onmessage = ({ data }) => this.read(JSON.parse(data));
+    socket.onmessage = ({ data }) => [JSON.parse(data)].flat().forEach((message) => this.read(message));
     socket.onclose = ({ code }) => socket === this.socket && this.lose(code);
   }
 

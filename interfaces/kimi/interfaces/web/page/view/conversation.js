@@ -185,6 +185,7 @@ export class Conversation {
 
   showMark() {
     const session = this.session;
+    this.node.dataset.state = session?.running || session?.sent ? "running" : "idle";
     const mark = session?.requests.size ? "?" : session?.running ? "•" : "";
     if (mark === this.mark && this.title === this.marked) return;
     Object.assign(this, { mark, marked: this.title });

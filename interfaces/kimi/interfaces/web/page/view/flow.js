@@ -4,8 +4,10 @@
 import { el } from "./dom.js";
 
 const PER_SECTION = 24;
-const KEPT_WHOLE = 20;
+const SECTION_HEIGHT = 1200;
+const KEPT_WHOLE = 8;
 const NEAR_END = 48;
+const NEW_HEIGHT = 100;  // of an item that is still to be written
 
 export class Flow {
   /** `draw(item)` returns `{node, update()}`; `estimate(item)` its height in pixels before it was drawn. */
@@ -29,21 +31,21 @@ export class Flow {
 
   add(item) {
     let section = this.sections.at(-1);
-    if (!section || section.items.length >= PER_SECTION) {
+    if (!section || section.items.length >= PER_SECTION || section.height > SECTION_HEIGHT) {
       section = { items: [], views: null, node: el("div", { class: "section" }), height: 0 };
       this.sections.push(section);
       if (!this.past) this.attach(section);
     }
     section.items.push(item);
     this.places.set(item, section);
-    if (this.past) section.height += this.estimate(item);
-    else this.change(item);
+    section.height += this.past ? this.estimate(item) : NEW_HEIGHT;
+    this.change(item);
   }
 
   change(item) {
     if (this.past) return;
+    if (!this.dirty.size) requestAnimationFrame(() => this.flush());
     this.dirty.add(item);
-    if (this.dirty.size === 1) requestAnimationFrame(() => this.flush());
   }
 
   /** Show what was read of the past, at its end. */
