@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from tests.support.browser.web_process import new_session, say, wait_idle, web
+from tests.support.browser.web_process import new_session, press, say, wait_idle, web
 from tests.support.program.wire_process import Place
 from tests.support.providers.scripted_calls import call
 
@@ -33,7 +33,7 @@ def test_page_shows_text_thinking_calls_diffs_and_todos(place: Place, context: B
         new_session(page)
         say(page, "Please change it")
         expect(page.locator(".user .said")).to_have_text("Please change it")
-        page.get_by_role("button", name="Approve").click(delay=600)
+        press(page, "Approve")
         wait_idle(page)
         expect(page.locator(".md strong")).to_have_text("bold")
         expect(page.locator(".think summary")).to_contain_text("I should look first.")

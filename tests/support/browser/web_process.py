@@ -16,6 +16,7 @@ from tests.support.program.wire_process import Place
 
 PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
 DESKTOP: Final[ViewportSize] = {"width": 1280, "height": 860}
+SETTLED_MS: Final = 500
 _LINK: Final = re.compile(rb"(http://[^/\s]+)/\?token=(\S+)")
 
 
@@ -82,3 +83,15 @@ def new_session(page: Page) -> None:
 def wait_idle(page: Page) -> None:
     """Wait until the agent has ended its turn."""
     page.wait_for_selector('[data-state="idle"]')
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button of what is asked, once the page takes it: right after it has come up it takes nothing."""
+    page.wait_for_selector(".card.asked")
+    page.wait_for_timeout(SETTLED_MS)
+    page.locator(".card.asked").get_by_role("button", name=name, exact=True).click()
+
+
+def session_id(page: Page) -> str:
+    """Return the id of the session that the page shows."""
+    return page.url.rpartition("/")[2]

@@ -1,7 +1,7 @@
 // One session's wire over a WebSocket: calls and their answers, and coming back after a cut with nothing missed.
 
 const FIRST_WAIT = 300;
-const LONGEST_WAIT = 8000;
+const LONGEST_WAIT = 4000;
 const SILENCE = 10_000;
 const PATIENCE = 5000;
 const FINAL = new Set([4400, 4403, 4404, 4409, 4410, 4500, 4503]);

@@ -12,7 +12,7 @@ export function chooseDirectory(recent, begin) {
     let chosen = null;
     const path = el("p", { class: "path here", "aria-live": "polite" });
     const list = el("div", { class: "directories" });
-    const start = button(t("startHere"), () => take(path.dataset.path), { kind: "primary" });
+    const start = button(t("startHere"), () => take(path.dataset.path), { kind: "primary", disabled: true });
     const problem = el("p", { class: "note error", role: "alert", hidden: true });
     const take = (value) => {
       chosen = value;
@@ -26,6 +26,10 @@ export function chooseDirectory(recent, begin) {
         list.replaceChildren(...drawDirectories(found, go));
         problem.hidden = true;
         list.scrollTop = 0;
+        if (start.disabled) {
+          start.disabled = false;
+          start.focus();
+        }
       } catch (error) {
         problem.hidden = false;
         problem.replaceChildren(txt(t("openFailed", { why: error.message || t("offline") })));
@@ -36,7 +40,6 @@ export function chooseDirectory(recent, begin) {
     const dialog = openDialog(t("chooseDirectory"), known, el("h3", {}, t("directoryPath")), path, problem, list,
       el("div", { class: "answers" }, button(t("cancelWord"), () => dialog.close(), { kind: "quiet" }), start));
     dialog.addEventListener("close", () => resolve(chosen));
-    start.focus();
     go(begin);
   });
 }

@@ -1,0 +1,83 @@
+"""A network between a browser and a server that a test can cut: a TCP proxy on the loopback interface."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+
+class Cuttable:
+    """The proxy. While it is cut, nothing passes: connections are gone, and new ones end at once."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._is_cut = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """Where browsers connect to."""
+        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def cut(self) -> None:
+        """Cut the network."""
+        self._is_cut = True
+        with self._lock:
+            for one in self._open:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Let everything pass again."""
+        self._is_cut = False
+
+    def close(self) -> None:
+        """End the proxy and what passes."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                if self._is_cut:
+                    near.close()
+                else:
+                    threading.Thread(target=self._pass, args=(near,), daemon=True).start()
+
+    def _pass(self, near: socket.socket) -> None:
+        with near, socket.create_connection(("127.0.0.1", self._target)) as far:
+            with self._lock:
+                self._open |= {near, far}
+            back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+            back.start()
+            _pump(near, far)
+            back.join()
+            with self._lock:
+                self._open -= {near, far}
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):
+        source.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def cuttable(port: int) -> Generator[Cuttable, None, None]:
+    """Run a proxy to this port while the context is open."""
+    proxy = Cuttable(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
