@@ -23,7 +23,9 @@ def test_page_shows_text_thinking_calls_diffs_and_todos(place: Place, context: B
             "think: I should look first.",
             "text: A **bold** word and `code`.",
             call("c1", "ReadFile", path="a.py"),
-            call("c2", "SetTodoList", todos=[{"title": "Look", "status": "done"}, {"title": "Go", "status": "pending"}]),
+            call(
+                "c2", "SetTodoList", todos=[{"title": "Look", "status": "done"}, {"title": "Go", "status": "pending"}]
+            ),
         ),
         step("text: Now.", call("c3", "StrReplaceFile", path="a.py", edit={"old": "x = 1", "new": "x = 2"})),
         "text: Done.",

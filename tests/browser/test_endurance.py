@@ -43,9 +43,7 @@ def make_pieces() -> list[str]:
 
 
 @pytest.mark.spec("R-382")
-def test_fifty_thousand_pieces_keep_frames_and_memory(
-    place: Place, browser: Browser, context: BrowserContext
-) -> None:
+def test_fifty_thousand_pieces_keep_frames_and_memory(place: Place, browser: Browser, context: BrowserContext) -> None:
     with loopback(text_reply("Short."), text_reply(*make_pieces(), "The end.")) as provider:
         place.provider(provider.base_url)
         with web(place) as server:
@@ -70,7 +68,11 @@ def write_long_session(place: Place) -> None:
     register(place, None)
     lines: list[Json] = []
     for n in range(MESSAGES // 4):
-        call = {"type": "function", "id": f"c{n}", "function": {"name": "ReadFile", "arguments": json.dumps({"path": f"src/{n}.py"})}}
+        call = {
+            "type": "function",
+            "id": f"c{n}",
+            "function": {"name": "ReadFile", "arguments": json.dumps({"path": f"src/{n}.py"})},
+        }
         value = {"is_error": False, "output": "1\tx = 1\n" * 20, "message": "Read.", "display": [], "extras": None}
         lines += [
             event("TurnBegin", {"user_input": f"prompt {n}"}),

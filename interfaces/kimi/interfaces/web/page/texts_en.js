@@ -29,7 +29,7 @@ export const ENGLISH = {
   btw: "Beside the work", file: "File", newBelow: "Go to the end", turnDone: "Done", working: "Working",
   approve: "Approve", approveSession: "For this session", reject: "Reject", rejectWords: "What to do instead (may be empty)",
   approvalOf: "{count} more waiting", approvalTitle: "May I?", by: "asked by subagent {agent}", background: "background",
-  sessionScope: "Allows “{action}” without asking until the session ends.", scrollForMore: "More below: scroll to see all of it.",
+  sessionScope: "“For this session” allows “{action}” until the session ends.", scrollForMore: "More below: scroll to see all of it.",
   ask_run_command: "Run this command?", ask_run_background_command: "Run this in the background?", ask_edit_file: "Make this change?",
   ask_edit_file_outside_of_working_directory: "Change a file outside of the work directory?",
   ask_stop_background_task: "Stop this task?", ask_edit_protected_file: "Change a protected file?", ask_fetch_url: "Fetch this page?",

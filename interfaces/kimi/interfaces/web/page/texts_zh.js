@@ -20,7 +20,7 @@ export const CHINESE = {
   compacting: "正在压缩上下文…", compacted: "上下文已压缩。", hook: "{event} 钩子拒绝：{reason}", cancelled: "已停止。", maxSteps: "{steps} 步后停止。",
   waitMcp: "正在等待 MCP 服务器…", btw: "顺便一问", file: "文件", newBelow: "跳到末尾", turnDone: "完成", working: "工作中", approve: "批准",
   approveSession: "本会话批准", reject: "拒绝", rejectWords: "应该怎么做（可留空）", approvalOf: "还有 {count} 项等待", approvalTitle: "可以吗？",
-  by: "子代理 {agent} 的请求", background: "后台", sessionScope: "在会话结束前不再询问“{action}”。", scrollForMore: "下面还有：滚动查看全部。",
+  by: "子代理 {agent} 的请求", background: "后台", sessionScope: "“本会话批准”：会话结束前不再询问“{action}”。", scrollForMore: "下面还有：滚动查看全部。",
   ask_run_command: "运行这条命令？", ask_run_background_command: "在后台运行？", ask_edit_file: "进行此修改？",
   ask_edit_file_outside_of_working_directory: "修改工作目录之外的文件？", ask_stop_background_task: "停止此任务？",
   ask_edit_protected_file: "修改受保护的文件？", ask_fetch_url: "抓取此网页？", ask_read_file_outside_of_working_directory: "读取工作目录之外的文件？",
