@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/web.md: the real page of the real program, with the model provider on loopback, without a network.
+"""Takes the pictures of docs/web.md: the page of the real program, with a scripted provider, without a network.
 
 python scripts/web_pictures.py [DIRECTORY]
 

@@ -58,16 +58,17 @@ _FINDINGS: Final = """() => {
   if (window.pwned !== undefined) found.push("a script ran");
   for (const node of document.querySelectorAll("*")) {
     const name = node.localName;
-    if (["iframe", "object", "embed", "form", "base", "style", "math", "frame", "portal"].includes(name)) found.push(name);
+    if (["iframe", "object", "embed", "form", "base", "style", "math", "frame"].includes(name)) found.push(name);
     if (name === "script" && !node.src.startsWith(location.origin + "/page/")) found.push("script");
     if (name === "meta" && node.closest("body")) found.push("meta");
     if (name === "svg" && node.getAttribute("class") !== "icon") found.push("svg");
-    for (const attribute of node.attributes) if (attribute.name.startsWith("on")) found.push(name + " " + attribute.name);
+    for (const { name: own } of node.attributes) if (own.startsWith("on")) found.push(name + " " + own);
     if (name === "a" && node.target === "_blank") {
       if (!/^(https?|mailto):/.test(node.href)) found.push("link " + node.href);
       if (node.rel !== "noopener noreferrer") found.push("rel " + node.rel);
     } else if (name === "a" && !node.getAttribute("href").startsWith("#")) found.push("link " + node.href);
-    if (name === "img" && !/^(data:image.(png|jpeg|gif|webp);base64,|blob:)/.test(node.src)) found.push("picture " + node.src);
+    const contained = /^(data:image.(png|jpeg|gif|webp);base64,|blob:)/;
+    if (name === "img" && !contained.test(node.src)) found.push("picture " + node.src);
   }
   return found;
 }"""

@@ -29,6 +29,11 @@ GROWTH: Final = 24 * 1024 * 1024
 _MEMORY: Final = "() => { gc(); return performance.memory.usedJSHeapSize; }"
 _NODES: Final = "() => document.querySelectorAll('*').length"
 
+_SHOWN: Final = """() => {
+  const section = document.elementFromPoint(700, 300).closest(".section");
+  return Number(/\\d+/.exec(section?.innerText ?? "")?.[0] ?? -1);
+}"""
+
 
 def count_nodes(page: Page) -> int:
     return page.evaluate(_NODES)
@@ -73,7 +78,8 @@ def write_long_session(place: Place) -> None:
             "id": f"c{n}",
             "function": {"name": "ReadFile", "arguments": json.dumps({"path": f"src/{n}.py"})},
         }
-        value = {"is_error": False, "output": "1\tx = 1\n" * 20, "message": "Read.", "display": [], "extras": None}
+        output = "1\tx = 1\n" * 20
+        value: Json = {"is_error": False, "output": output, "message": "Read.", "display": [], "extras": None}
         lines += [
             event("TurnBegin", {"user_input": f"prompt {n}"}),
             event("StepBegin", {"n": 1}),
@@ -126,9 +132,7 @@ def test_scrolling_up_step_by_step_does_not_jump(place: Place, context: BrowserC
         for _ in range(30):
             page.mouse.wheel(0, -700)
             page.wait_for_timeout(60)
-            shown = page.evaluate(
-                "() => Number(/\\d+/.exec(document.elementFromPoint(700, 300).closest('.section')?.innerText ?? '')?.[0] ?? -1)"
-            )
+            shown: int = page.evaluate(_SHOWN)
             if shown >= 0:
                 seen.append(shown)
         assert len(seen) > 20

@@ -40,4 +40,5 @@ export const findFiles = (id, query) =>
   request("GET", at(id, `/files?query=${encodeURIComponent(query)}`)).then((value) => value.files);
 export const getStatus = (id) => request("GET", at(id, "/status"));
 export const setOptions = (id, options) => request("PATCH", at(id, "/options"), options);
+export const listTasks = (id) => request("GET", at(id, "/tasks")).then((value) => value.tasks);
 export const stopTask = (id, task) => request("POST", at(id, `/tasks/${encodeURIComponent(task)}/stop`), {});

@@ -97,7 +97,7 @@ const conversation = new Conversation({
   changed: () => sessions.refreshSoon(150),
 });
 const sessions = new Sessions({
-  open: openSession, create, fail, listed,
+  open: openSession, create, fail, listed, chosen: () => root.classList.remove("drawer"),
   removed: (id) => id === currentId() && (location.hash = ""),
 });
 const shade = el("div", { class: "shade", on: { click: () => showSessions(false) } });

@@ -10,10 +10,11 @@ const SHOWN = 100;
 const VISIBLE_PAUSE = 5000;
 const HIDDEN_PAUSE = 20_000;
 
-/** The list. `open(id)` opens a session, `create()` asks for a directory, `fail(error)` tells of an error. */
+/** The list. `open(id)` opens a session, `create()` asks for a directory, `fail(error)` tells of an error; `chosen()`,
+ * `removed(id)` and `listed(sessions)` are told what has happened. */
 export class Sessions {
-  constructor({ open, create, fail, removed, listed }) {
-    Object.assign(this, { open, fail, removed, listed, sessions: [], current: "", archived: false, limit: SHOWN });
+  constructor({ open, create, fail, removed, listed, chosen }) {
+    Object.assign(this, { open, fail, removed, listed, chosen, sessions: [], current: "", archived: false, limit: SHOWN });
     this.search = el("input", {
       class: "field search", type: "search", placeholder: t("searchSessions"), "aria-label": t("searchSessions"), id: "search",
       on: { input: () => this.refreshSoon(200), keydown: (event) => event.key === "Enter" && this.openFirst() },
@@ -93,6 +94,7 @@ export class Sessions {
     const current = session.id === this.current;
     const open = el("a", {
       class: "session-link", href: `#/s/${session.id}`, "aria-current": current ? "page" : null, "data-key": session.id,
+      on: { click: this.chosen },
     }, el("span", { class: `dot ${session.state}`, role: "img", "aria-label": state || null, title: state || null }),
     el("span", { class: "session-text" }, el("span", { class: "session-title cut" }, txt(title)),
       el("span", { class: "faint cut" }, txt(lastPart(session.work_dir)), " · ", formatAgo(session.updated_at, Date.now() / 1000, language()))));

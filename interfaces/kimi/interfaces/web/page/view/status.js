@@ -1,6 +1,6 @@
 // Mode, model, context and cost beside the message; what MCP servers and background tasks do.
 
-import { getStatus, setOptions, stopTask } from "../api.js";
+import { getStatus, listTasks, setOptions, stopTask } from "../api.js";
 import { formatCost, formatTokens } from "../model/format.js";
 import { language, t } from "../texts.js";
 import { openDialog, openMenu } from "./dialogs.js";
@@ -36,7 +36,7 @@ export class StatusLine {
   take(known) {
     this.known = known;
     const { status, tasks } = this.session().transcript;
-    status.plan = known.plan;
+    status.plan = known.modes?.plan ?? known.mode === "plan";
     if (known.mcp) status.mcp = known.mcp;
     if (known.max_context_tokens) {
       status.context = {
@@ -145,19 +145,28 @@ export class StatusLine {
       : el("p", { class: "faint" }, t("noMcp")));
   }
 
-  openTasks() {
+  async openTasks() {
     const session = this.session();
-    const tasks = [...(session?.transcript.tasks.values() ?? [])].reverse();
-    const rows = tasks.map((task) => {
-      const stop = task.active && button(t("stopTask"), async () => {
-        stop.disabled = true;
-        await stopTask(session.id, task.id).catch(this.fail);
-        this.refresh();
-      }, { kind: "quiet" });
-      return el("li", {}, el("span", { class: `dot ${task.active ? "running" : task.status}` }), el("strong", {}, txt(task.id)),
-        el("span", { class: "faint" }, txt(task.status)), el("span", { class: "cut" }, txt(task.description)), stop || null);
-    });
-    openDialog(t("tasks"), rows.length ? el("ul", { class: "rows" }, rows) : el("p", { class: "faint" }, t("noTasks")));
+    const list = el("ul", { class: "rows" });
+    openDialog(t("tasks"), list);
+    try {
+      const tasks = await listTasks(session.id);
+      list.replaceChildren(...tasks.map((task) => this.drawTask(session, task)));
+      if (!tasks.length) list.append(el("li", { class: "faint" }, t("noTasks")));
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  drawTask(session, task) {
+    const stop = task.active && button(t("stopTask"), async () => {
+      stop.disabled = true;
+      await stopTask(session.id, task.id).catch(this.fail);
+      this.refresh();
+    }, { kind: "quiet" });
+    return el("li", {}, el("span", { class: `dot ${task.active ? "running" : task.status}` }), el("strong", {}, txt(task.description || task.id)),
+      el("span", { class: "faint" }, txt(task.status)), stop || null,
+      task.output ? el("details", {}, el("summary", {}, t("output")), el("pre", { class: "whole", tabindex: "0" }, txt(task.output))) : null);
   }
 }
 
