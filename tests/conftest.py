@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
@@ -27,6 +28,14 @@ for name in {"SIGINT", "SIGQUIT", "SIGHUP"} & {one.name for one in signal.Signal
 def anyio_backend() -> str:
     """The program runs on asyncio only: its transports use the event loop's own readers."""
     return "asyncio"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out, and why, also without -rs."""
+    reports: list[pytest.TestReport] = terminalreporter.getreports("skipped")
+    counts = Counter(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    for reason, count in counts.items():
+        terminalreporter.write_line(f"left out, {count} tests: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,12 +18,23 @@ export async function notify(session, title, body) {
   if (!preference("notify") || !canNotify() || Notification.permission !== "granted") return;
   const options = { body, tag: session, data: session, icon: "/page/icon.svg" };
   try {
-    worker ??= await navigator.serviceWorker.register("/page/sw.js");
+    worker ??= await startWorker();
     await worker.showNotification(title, options);
   } catch {
     const shown = new Notification(title, options);
     shown.onclick = () => window.focus();
   }
+}
+
+async function startWorker() {
+  const found = await navigator.serviceWorker.register("/page/sw.js");
+  const begun = found.installing ?? found.waiting;
+  if (!found.active && begun) {
+    await new Promise((resolve) => {
+      begun.addEventListener("statechange", () => begun.state === "activated" && resolve());
+    });
+  }
+  return found;
 }
 
 /** Put a mark before the page's title: "?" when something is asked, "•" when a turn runs. */

@@ -138,13 +138,13 @@ export class Conversation {
     if (!request) return;
     const what = request.payload.description ?? request.payload.questions?.[0]?.question ?? "";
     this.announce(t("announceAsked", { what }));
-    notify(this.session.id, t("notifyAsked"), `${this.title}\n${what}`);
+    notify(this.session.id, t("notifyAsked"), [this.title, what].filter(Boolean).join("\n"));
   }
 
   turn(what, seconds = 0) {
     if (what === "ended") {
       this.announce(t("announceDone"));
-      if (seconds >= LONG_TURN) notify(this.session.id, t("notifyDone"), `${this.title} · ${formatSeconds(seconds)}`);
+      if (seconds >= LONG_TURN) notify(this.session.id, t("notifyDone"), [this.title, formatSeconds(seconds)].filter(Boolean).join(" · "));
       this.status.refresh();
     }
     this.empty.hidden = true;
