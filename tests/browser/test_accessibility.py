@@ -108,7 +108,11 @@ def test_every_control_has_a_name_and_every_text_contrast(place: Place, browser:
         assert [pair for pair in pairs if pair["ratio"] < LEAST_CONTRAST] == []
         press(page, "Approve")
         wait_idle(page)
+        page.locator(".context").click()
+        expect(page.get_by_role("dialog")).to_contain_text("This session")
+        page.keyboard.press("Escape")
         page.get_by_role("button", name="Settings").click()
+        expect(page.locator("kbd").first).to_have_text("Enter")
         assert page.evaluate(_UNNAMED) == []
         assert [pair for pair in page.evaluate(_PAIRS) if pair["ratio"] < LEAST_CONTRAST] == []
 

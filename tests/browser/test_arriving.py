@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Response, expect
 
 from tests.support.browser.web_process import new_session, web
 from tests.support.program.pace import slowdown
@@ -51,8 +51,12 @@ def test_page_is_small_and_paints_soon(place: Place, context: BrowserContext) ->
 def test_every_file_of_the_page_is_used_and_found(place: Place, context: BrowserContext) -> None:
     place.script("text: x")
     asked: dict[str, int] = {}
+
+    def note(answer: Response) -> None:
+        asked[answer.url.removeprefix(server.address)] = answer.status
+
     with web(place) as server:
-        context.on("response", lambda answer: asked.setdefault(answer.url.removeprefix(server.address), answer.status))
+        context.on("response", note)
         server.open(context)
         modules = {
             f"/page/{path.relative_to(PAGE).as_posix()}" for path in PAGE.rglob("*") if path.suffix in (".js", ".css")

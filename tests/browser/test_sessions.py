@@ -88,6 +88,7 @@ def test_new_session_begins_in_the_directory_that_was_chosen(place: Place, conte
     with web(place) as server:
         page = server.open(context)
         page.locator("#new-session").click()
+        expect(page.locator(".recent button")).to_have_text(["work"])
         page.get_by_role("button", name="inner").click()
         expect(page.locator(".here")).to_contain_text("inner")
         page.get_by_role("button", name="deep").click()

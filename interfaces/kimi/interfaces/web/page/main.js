@@ -12,7 +12,6 @@ import { Sessions } from "./view/sessions.js";
 import { openSettings } from "./view/settings.js";
 
 let info = { version: "", models: [], default_model: null, directories: [], work_dir: null };
-let recent = [];
 
 const narrow = matchMedia("(max-width: 760px)");
 const root = document.getElementById("page");
@@ -58,13 +57,18 @@ async function begin(directory) {
   }
 }
 
+function recentDirectories(count) {
+  const known = sessions.sessions.map((one) => one.work_dir);
+  return [...new Set([...known, ...(info.work_dir ? [info.work_dir] : [])])].slice(0, count);
+}
+
 async function create() {
-  const directory = await chooseDirectory(recent.slice(0, 6), info.work_dir ?? info.directories[0]);
+  const directory = await chooseDirectory(recentDirectories(6), info.work_dir ?? info.directories[0]);
   if (directory) await begin(directory);
 }
 
 function welcome() {
-  const places = recent.slice(0, 4).map((one) => button(lastPart(one), () => begin(one), { kind: "chip-button", title: one }));
+  const places = recentDirectories(4).map((one) => button(lastPart(one), () => begin(one), { kind: "chip-button", title: one }));
   conversation.showWelcome(el("p", { class: "lead" }, t("welcome")), el("p", { class: "faint" }, t("welcomeHint")),
     el("div", { class: "starts" }, button(t("newSession"), create, { kind: "primary" }), places));
 }
@@ -72,7 +76,6 @@ function welcome() {
 function listed(found) {
   problem.hidden = true;
   if (!found) return;
-  recent = [...new Set([...found.map((one) => one.work_dir), ...(info.work_dir ? [info.work_dir] : [])])];
   const id = currentId();
   const known = found.find((one) => one.id === id);
   if (known && known.title !== conversation.title && conversation.session) conversation.changedSession();

@@ -74,6 +74,7 @@ export class Conversation {
     this.heading.textContent = "";
     this.place.textContent = "";
     this.asked.hidden = this.todo.hidden = this.banner.hidden = this.activity.hidden = true;
+    this.mcp.hidden = this.tasks.hidden = true;
     this.flow.reset();
     this.status.draw();
     showTitle("", "");

@@ -22,7 +22,7 @@ export function el(tag, props = {}, ...children) {
     else if (name === "value" || name === "checked" || name === "disabled" || name === "open") node[name] = value;
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 
