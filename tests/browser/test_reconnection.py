@@ -86,3 +86,21 @@ def test_prompt_sent_into_a_cut_is_sent_once(place: Place, context: BrowserConte
             wait_idle(page)
             expect(page.locator(".user")).to_have_count(1)
             assert len(provider.requests) == 1
+
+
+@pytest.mark.spec("R-389")
+def test_connection_that_died_in_silence_is_found_on_return(place: Place, context: BrowserContext) -> None:
+    pieces = [f"w{n} " for n in range(100)]
+    with loopback(text_reply(*pieces, event_delay_s=0.05)) as provider:
+        place.provider(provider.base_url)
+        with web(place) as server, cuttable(port_of(server)) as network:
+            page = behind(server, network).open(context)
+            new_session(page)
+            say(page, "go")
+            expect(page.locator(".md").first).to_contain_text("w10")
+            network.stall()
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # the screen is looked at again
+            expect(page.locator(".banner")).to_contain_text("cut")
+            network.mend()
+            wait_idle(page)
+            assert " ".join(page.locator(".md").all_inner_texts()).split() == "".join(pieces).split()

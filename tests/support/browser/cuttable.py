@@ -17,6 +17,8 @@ class Cuttable:
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._is_cut = False
+        self._flows = threading.Event()
+        self._flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -32,12 +34,18 @@ class Cuttable:
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
 
+    def stall(self) -> None:
+        """Hold back all that is sent from now on; nobody is told, connections stay open."""
+        self._flows.clear()
+
     def mend(self) -> None:
         """Let everything pass again."""
         self._is_cut = False
+        self._flows.set()
 
     def close(self) -> None:
         """End the proxy and what passes."""
+        self._flows.set()
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self.cut()
@@ -55,17 +63,18 @@ class Cuttable:
         with near, socket.create_connection(("127.0.0.1", self._target)) as far:
             with self._lock:
                 self._open |= {near, far}
-            back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+            back = threading.Thread(target=_pump, args=(far, near, self._flows), daemon=True)
             back.start()
-            _pump(near, far)
+            _pump(near, far, self._flows)
             back.join()
             with self._lock:
                 self._open -= {near, far}
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _pump(source: socket.socket, target: socket.socket, flows: threading.Event) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
+            flows.wait()
             target.sendall(data)
     with suppress(OSError):
         target.shutdown(socket.SHUT_RDWR)

@@ -78,7 +78,7 @@ function listed(found) {
   if (!found) return;
   const id = currentId();
   const known = found.find((one) => one.id === id);
-  if (known && known.title !== conversation.title && conversation.session) conversation.changedSession();
+  if (known && conversation.session) conversation.showTitle(known.title);
   if (!conversation.session) welcome();
 }
 

@@ -40,6 +40,7 @@ export class Session {
   }
 
   connection(state, code) {
+    this.refused = state === "refused";
     this.view.connection(state, { code });
     if (state !== "open") return;
     this.wire.call("initialize", { protocol_version: "1.10", client: CLIENT, capabilities: CAPABILITIES }).then((result) => {
@@ -134,6 +135,7 @@ export class Session {
   }
 
   prompt(input) {
+    if (this.refused) return void this.view.unsent(input);
     this.sent = input;
     this.view.show();
     this.wire.call("prompt", { user_input: input }).catch((error) => {

@@ -33,6 +33,7 @@ export class Wire {
     document.addEventListener("visibilitychange", this.wake);
     window.addEventListener("online", this.online);
     this.pulse = setInterval(() => Date.now() - this.heard > SILENCE && this.check(PATIENCE), 2000);
+    this.heard = 0;
     this.connect();
   }
 
@@ -84,13 +85,15 @@ export class Wire {
 
   /** Find out whether the connection lives: any answer says so. One that is dead is left within `patience` ms. */
   check(patience) {
-    if (this.socket?.readyState !== WebSocket.OPEN) return this.hurry();
     const { socket } = this;
+    if (!socket) return this.hurry();
+    if (socket.readyState !== WebSocket.OPEN) return Date.now() - this.heard > patience && this.lose(0);
     const asked = Date.now();
     this.call("ping").catch(() => {});
     setTimeout(() => {
       if (socket === this.socket && this.heard < asked) this.lose(0);
     }, patience);
+    return undefined;
   }
 
   /** Connect now instead of after the pause. */

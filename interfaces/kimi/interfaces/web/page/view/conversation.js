@@ -212,9 +212,15 @@ export class Conversation {
     this.todo.children[1].replaceChildren(drawTodo(items));
   }
 
+  showTitle(title) {
+    if (!title || title === this.title) return;
+    this.title = title;
+    this.heading.replaceChildren(txt(title));
+    this.showMark();
+  }
+
   showKnown(known) {
-    this.title = known.title ?? "";
-    this.heading.replaceChildren(txt(this.title || t("untitled")));
+    this.showTitle(known.title);
     this.place.replaceChildren(txt(lastPart(known.work_dir)));
     this.place.title = known.work_dir;
     setRoot(known.work_dir);

@@ -23,6 +23,7 @@ export class Flow {
     this.observer.disconnect();
     this.sections = [];
     this.places = new Map();
+    this.nodes = new WeakMap();
     this.dirty = new Set();
     this.follow = true;
     this.past = true;
@@ -34,6 +35,7 @@ export class Flow {
     if (!section || section.items.length >= PER_SECTION || section.height > SECTION_HEIGHT) {
       section = { items: [], views: null, node: el("div", { class: "section" }), height: 0 };
       this.sections.push(section);
+      this.nodes.set(section.node, section);
       if (!this.past) this.attach(section);
     }
     section.items.push(item);
@@ -107,7 +109,7 @@ export class Flow {
   see(entries) {
     this.hold(() => {
       for (const { target, isIntersecting, boundingClientRect } of entries) {
-        const section = this.sections.find((one) => one.node === target);
+        const section = this.nodes.get(target);
         if (!section) continue;
         if (isIntersecting && !section.views) this.mount(section);
         else if (!isIntersecting && section.views && section !== this.sections.at(-1)) {
