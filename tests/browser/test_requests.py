@@ -90,6 +90,17 @@ def test_long_change_is_shown_whole_before_it_is_approved(place: Place, context:
     assert (place.work / "long.txt").read_text(encoding="utf-8") == text
 
 
+@pytest.mark.spec("R-384")
+def test_what_only_the_description_says_is_shown_too(place: Place, context: BrowserContext) -> None:
+    (place.work / "old.txt").write_bytes("编码是一个老问题，这里的文字足够长。\n".encode("gbk") * 20)
+    place.script(call("c1", "WriteFile", path="old.txt", content="新的 \U0001f389\n"), "text: The end.")
+    with web(place) as server:
+        page = server.open(context)
+        new_session(page)
+        say(page, "go")
+        expect(page.locator(".asked-what")).to_contain_text("its encoding becomes UTF-8")
+
+
 @pytest.mark.spec("R-385")
 def test_click_meant_for_one_approval_does_not_reach_the_next(place: Place, context: BrowserContext) -> None:
     touches(place, "one", "two")

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.support.browser.web_process import Web, new_session, say, session_id, wait_idle, web
+from tests.support.mcp.entries import config, raw_entry
 from tests.support.program.wire_process import Place
 
 
@@ -124,3 +125,21 @@ def test_mode_and_model_are_shown_and_changed(place: Place, context: BrowserCont
         page.locator(".model").click()
         page.get_by_role("menuitemradio", name="other").click()
         expect(page.locator(".model")).to_contain_text("other")
+
+
+@pytest.mark.spec("R-393")
+def test_mcp_servers_are_shown_with_their_state_and_tools(place: Place, context: BrowserContext) -> None:
+    text = config(
+        good=raw_entry(tools=[{"name": "look", "inputSchema": {"type": "object"}}]), bad={"command": "missing-program"}
+    )
+    (place.share / "mcp.json").write_text(text, encoding="utf-8")
+    place.script("text: Done.")
+    with web(place) as server:
+        page = server.open(context)
+        new_session(page)
+        say(page, "go")
+        expect(page.get_by_text("Done.")).to_be_visible()
+        page.get_by_role("button", name="MCP servers").click()
+        rows = page.get_by_role("dialog").locator("li")
+        expect(rows.filter(has_text="good")).to_contain_text("connected")
+        expect(rows.filter(has_text="bad")).to_contain_text("failed")

@@ -116,11 +116,17 @@ function drawSource(payload) {
 
 function drawWhat(payload, call) {
   const blocks = (payload.display ?? []).map(drawBlock).filter(Boolean);
-  const said = blocks.length && payload.display.every((block) => block.type === "shell" || block.type === "diff");
-  const found = said ? [] : [el("p", {}, el("strong", {}, txt(toolName(payload.sender))), " ", txt(payload.description))];
+  const found = saysNoMore(payload) ? [] : [el("p", {}, el("strong", {}, txt(toolName(payload.sender))), " ", txt(payload.description))];
   found.push(...blocks);
   if (!blocks.length && call) found.push(el("pre", { class: "whole" }, el("code", {}, drawTokens(formatArguments(call.args), "json"))));
   return found;
+}
+
+// Whether all that the description says is what the only block shows.
+function saysNoMore({ description, display }) {
+  const shown = display?.length === 1 ? (display[0].command ?? display[0].path) : undefined;
+  return shown !== undefined && /^(?:Run|Run background|Write|Edit) (?:command|file) `$/.test(description.slice(0, -shown.length - 1))
+    && description.endsWith(`${shown}\``);
 }
 
 function drawBlock(block) {
