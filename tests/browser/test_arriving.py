@@ -15,7 +15,7 @@ from tests.support.program.wire_process import Place
 from tests.support.providers.scripted_calls import call
 
 PAGE: Final = Path(__file__).parent.parent.parent / "interfaces" / "kimi" / "interfaces" / "web" / "page"
-PAGE_BYTES: Final = 200_000
+PAGE_BYTES: Final = 200 * 1024
 PAINT_MS: Final = 500
 
 _PAINT: Final = """() => performance.getEntriesByName("first-contentful-paint")[0].startTime"""

@@ -43,7 +43,7 @@ function showSessions(shown = !isShown()) {
     root.classList.toggle("alone", !shown);
     setPreference("sidebar", shown);
   }
-  if (shown && narrow.matches) sessions.search.focus({ preventScroll: true });
+  if (shown && narrow.matches) sessions.node.querySelector(".session-link")?.focus({ preventScroll: true });
 }
 
 const isShown = () => (narrow.matches ? root.classList.contains("drawer") : !root.classList.contains("alone"));
@@ -70,7 +70,8 @@ async function create() {
 function welcome() {
   const places = recentDirectories(4).map((one) => button(lastPart(one), () => begin(one), { kind: "chip-button", title: one }));
   conversation.showWelcome(el("p", { class: "lead" }, t("welcome")), el("p", { class: "faint" }, t("welcomeHint")),
-    el("div", { class: "starts" }, button(t("newSession"), create, { kind: "primary" }), places));
+    el("div", { class: "starts" }, button(t("newSession"), create, { kind: "primary" }), places,
+      button(t("openSessions"), () => showSessions(true), { kind: "phone-only" })));
 }
 
 function listed(found) {

@@ -57,6 +57,7 @@ export class Conversation {
     this.begun = performance.now();
     this.status.known = null;
     this.node.classList.remove("nothing");
+    this.node.dataset.ready = "false";
     this.banner.hidden = true;
     this.place.replaceChildren();
     this.session = null;

@@ -23,7 +23,8 @@ export class Sessions {
     this.toggle = button(t("showArchived"), () => this.showArchived(!this.archived), { kind: "quiet", "aria-pressed": "false" });
     this.node = el("nav", { class: "sessions", "aria-label": t("sessions"), id: "sessions" },
       el("div", { class: "sessions-head" }, el("h2", {}, t("sessions")), button(t("newSession"), create, { kind: "quiet", picture: "plus", id: "new-session" })),
-      this.search, this.list, el("div", { class: "sessions-foot" }, this.toggle, el("span", { class: "space" })));
+      this.search, this.list, el("div", { class: "sessions-foot" }, this.toggle, el("span", { class: "space" }),
+        button(t("newSession"), create, { kind: "primary phone-only" })));
     this.list.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.refreshSoon(0));
     this.refreshSoon(0);
