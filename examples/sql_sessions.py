@@ -7,6 +7,7 @@ one transaction, and a session that is open is locked, until its program ends at
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -167,6 +168,10 @@ class SqlSession:
     def events(self) -> Iterator[bytes]:
         """Return the envelopes recorded until now, read in pages."""
         return (envelope for envelope, _ in self.timed_events())
+
+    def parsed_events(self) -> Iterator[dict[str, Any]]:
+        """Return the same, parsed."""
+        return map(json.loads, self.events())
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
         """Return the same with their times."""

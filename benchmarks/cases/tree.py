@@ -17,8 +17,8 @@ from benchmarks.client import Json
 from benchmarks.figures import Bench, Case, Measured, Row, Target, ms
 from benchmarks.worlds import FLOOR, OURS, Candidate, World, world
 from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
+from kimi.interfaces.completion.work_dir_files import WorkDirFiles
 from kimi.interfaces.shell.terminal.input.completion import rank_files
-from kimi.interfaces.shell.terminal.input.file_completion import WorkDirFiles
 
 GLOB, NEEDLE, TYPED = "**/*7.py", "needle", "d1e5m42"
 _CALLS: dict[str, Json] = {"Glob": {"pattern": GLOB}, "Grep": {"pattern": NEEDLE, "path": "."}}

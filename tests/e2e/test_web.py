@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -25,9 +26,9 @@ from tests.e2e.test_wire_clients import (
 )
 from tests.support.program.pace import slowdown
 from tests.support.program.processes import marked
-from tests.support.program.wire_process import Place
+from tests.support.program.wire_process import Place, approval
 from tests.support.providers.loopback import loopback
-from tests.support.providers.scripts import tool
+from tests.support.providers.scripts import shell, tool
 from tests.support.web.bridge import web_program, wire_over_web
 
 SPEAKING = [one for one in GENERATIONS if one.name in ("1.0", "1.9", "1.10")]
@@ -91,6 +92,23 @@ def test_the_page_and_its_answers_stay_closed_without_the_link(echo: Place) -> N
         with urllib.request.urlopen(asked) as page:
             assert b"<!doctype html>" in page.read().lower()
         assert web.token not in (echo.share / "logs" / "kimi.log").read_text("utf-8")
+
+
+@pytest.mark.spec("R-365")
+def test_a_chosen_token_is_taken_and_hidden_from_commands(place: Place) -> None:
+    token = "chosen-0123456789abcdef0123456789"
+    place.script(shell("c1", "env"), "text: done")
+    place.environ["KIMI_WEB_TOKEN"] = token
+    with wire_over_web(place) as kimi:
+        assert kimi.prompt("go", lambda request: approval(request, "approve"))["result"] == {"status": "finished"}
+        assert kimi.finish() == 0
+    (result,) = kimi.payloads("ToolResult")
+    assert "HOME=" in result["return_value"]["output"]
+    assert token not in json.dumps(kimi.lines)
+    place.environ["KIMI_WEB_TOKEN"] = "guessable"
+    refused = place.run("web")
+    assert refused.returncode == 2
+    assert b"KIMI_WEB_TOKEN must have 32 to 256 letters" in refused.stdout + refused.stderr
 
 
 @pytest.mark.spec("R-361")

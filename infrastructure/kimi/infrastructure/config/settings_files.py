@@ -281,6 +281,7 @@ def _find_secret_variables(
     types = {provider.type for provider in configuration.providers.values()} | {ENVIRONMENT_TYPE}
     by_name = {PROVIDER_TYPES[type_].key_variable for type_ in types}
     by_name |= _find_mcp_variables(servers) - _NEEDED_VARIABLES
+    by_name |= {"KIMI_WEB_TOKEN"}  # who has it approves what is asked
     if configuration.observability.enabled:
         by_name |= {name for name in environ if name.startswith("OTEL_") and name.endswith("_HEADERS")}
     keys = {value for value in values if len(value) >= _SHORTEST_RECOGNISABLE_KEY}

@@ -12,7 +12,7 @@ from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
 from kimi.interfaces.cli import plugin as cli_plugin
-from kimi.interfaces.cli.options import check_option_conflicts, with_session_value
+from kimi.interfaces.cli.options import NOT_PROVIDED, check_option_conflicts, with_session_value
 from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.version import __version__
 
@@ -34,16 +34,6 @@ _FLAGS_KEY = "kimi.flags"
 
 _PRINT_OPTIONS = ("--input-format", "--output-format", "--final-message-only")
 _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
-
-
-_NOT_PROVIDED: Mapping[str, str] = {
-    "term": "'kimi term' is not provided; run 'kimi' for the shell, or give 'kimi acp' to a terminal client "
-    "of the Agent Client Protocol (docs/acp.md, In a terminal).",
-    "vis": "'kimi vis' is not provided; 'kimi export --html' writes a session into one page for any browser.",
-    "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
-    "__web-worker": "'kimi __web-worker' is not provided.",
-}
-"""Commands of the reference program that fail with a message instead of being read as a prompt (R-08)."""
 
 _PROTOCOL_COMMANDS: Mapping[str, str] = {
     "schema": "Print the wire protocol for programs: JSON Schema, OpenRPC or TypeScript.",
@@ -345,11 +335,7 @@ def sessions(context: typer.Context) -> int:
     return run_sessions(context.args, _make_absolute(context.find_root().params.get("work_dir")) or os.getcwd())
 
 
-@app.command(
-    help="Serve a page for browsers, and the wire protocol over WebSocket.",
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
+@app.command(help="Serve a page for browsers, and the wire protocol over WebSocket.", **_PASSED_ON)
 def web(context: typer.Context) -> int:
     from kimi.interfaces.cli.web import run_web_command  # start-up time: not with each start of a driver
 
@@ -497,7 +483,7 @@ def _run_protocol_command(context: typer.Context) -> int:
 
 
 def _reject_command(context: typer.Context) -> None:
-    raise UsageError(_NOT_PROVIDED[context.info_name or ""])
+    raise UsageError(NOT_PROVIDED[context.info_name or ""])
 
 
 app.add_typer(cli_mcp.app)
@@ -506,5 +492,5 @@ app.add_typer(cli_plugin.app)
 for _name, _help in _PROTOCOL_COMMANDS.items():
     app.command(_name, help=_help, **_PASSED_ON)(_run_protocol_command)
 
-for _name in _NOT_PROVIDED:
+for _name in NOT_PROVIDED:
     app.command(_name, hidden=True, help="Not provided.", context_settings=_ANY_ARGUMENTS)(_reject_command)

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import InvalidSessionId, UsageError
+
+NOT_PROVIDED: Final[Mapping[str, str]] = {
+    "term": "'kimi term' is not provided; run 'kimi' for the shell, or give 'kimi acp' to a terminal client "
+    "of the Agent Client Protocol (docs/acp.md, In a terminal).",
+    "vis": "'kimi vis' is not provided; 'kimi export --html' writes a session into one page for any browser.",
+    "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
+    "__web-worker": "'kimi __web-worker' is not provided.",
+}
+"""Commands of the reference program that fail with a message instead of being read as a prompt (R-08)."""
 
 _SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
 

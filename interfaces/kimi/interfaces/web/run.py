@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -59,9 +60,10 @@ class WebOptions:
 
 
 def run_web(options: WebOptions, flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Serve until a signal comes; return the exit status, 0. Raises UsageError when the address cannot be used."""
+    """Serve until a signal comes; return the exit status, 0. Raises UsageError: the address or the token is unusable."""
+    token = read_token(os.environ) or make_token()
     listening = bind(options)
-    rules = AccessRules(make_token(), options.host, normalise_names(options.allowed_hosts))
+    rules = AccessRules(token, options.host, normalise_names(options.allowed_hosts))
     rules.port = listening.getsockname()[1]
     hide_secrets([rules.token])
     address = format_address(options.host, rules)
@@ -92,6 +94,17 @@ def _warm_up(app: App) -> None:
         warm_up(app)
     except Exception:  # the code that needs the module imports it again and reports the error
         logger.exception("importing ahead failed")
+
+
+def read_token(environ: Mapping[str, str]) -> str:
+    """Return the token that the user has chosen, so that a link outlives the process; empty for none.
+
+    Raises UsageError: it could be guessed, or would be another one in a link.
+    """
+    token = environ.get("KIMI_WEB_TOKEN", "")
+    if token and not re.fullmatch(r"[A-Za-z0-9_-]{32,256}", token):
+        raise UsageError("KIMI_WEB_TOKEN must have 32 to 256 letters, digits, '-' or '_', and be random")
+    return token
 
 
 def bind(options: WebOptions) -> socket.socket:

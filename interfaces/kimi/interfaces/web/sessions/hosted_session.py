@@ -256,7 +256,7 @@ class HostedSession:
 
         outcome: dict[str, Any]
         try:
-            outcome = build_prompt_result(await run_turn(self.conversation, turn, user_input))
+            outcome = {**build_prompt_result(await run_turn(self.conversation, turn, user_input))}
         except Exception as error:
             code, message = describe_failure(error)
             outcome = {"error": {"code": code, "message": message}}
