@@ -105,12 +105,13 @@ async def _run(request: Request) -> SuiteReport:
     model = ModelServer()
     await model.start(request.model_port)
     try:
-        async with _running(request, model):
+        async with _running(request, model) as directory:
             target = Target(
                 request.protocol,
                 websocket_server(request.url, request.token),
                 has_process=False,
                 timeout_s=request.timeout_s,
+                directory=directory,
             )
             return await run_suite(target, only=request.only, model=model, tell=tell)
     finally:
@@ -118,10 +119,13 @@ async def _run(request: Request) -> SuiteReport:
 
 
 @contextlib.asynccontextmanager
-async def _running(request: Request, model: ModelServer) -> AsyncGenerator[None, None]:
-    """Run the server behind the URL, if there is a command for it, in a home with the kit's model."""
+async def _running(request: Request, model: ModelServer) -> AsyncGenerator[Path | None, None]:
+    """Run the server behind the URL, if there is a command for it, in a home with the kit's model.
+
+    Yields its work directory: a server may refuse sessions of directories elsewhere.
+    """
     if not request.command:
-        yield
+        yield None
         return
     with tempfile.TemporaryDirectory(prefix="kimi-conformance-", ignore_cleanup_errors=True) as root:
         home = Home(Path(root).resolve(), model.base_url)
@@ -137,7 +141,7 @@ async def _running(request: Request, model: ModelServer) -> AsyncGenerator[None,
         )
         try:
             await _wait_until_ready(request, process)
-            yield
+            yield home.work
         finally:
             await _stop(process)
 

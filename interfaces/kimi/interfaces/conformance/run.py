@@ -113,7 +113,8 @@ async def run_scenario(
     if own:
         await server.start()
     try:
-        with tempfile.TemporaryDirectory(prefix="kimi-conformance-", ignore_cleanup_errors=True) as root:
+        place = tempfile.TemporaryDirectory("", "kimi-conformance-", target.directory, ignore_cleanup_errors=True)
+        with place as root:
             stage = Stage(target, ledger, server, Path(root).resolve())
             stage.home.prepare(one.config, one.capabilities, one.context_size)
             server.script()

@@ -30,6 +30,8 @@ class Target:
     version: int = 10
     parts: frozenset[str] | None = None
     run_with_files: RunWithFiles | None = None
+    directory: Path | None = None
+    """Where the scenarios have their directories, which a server may be started in; None for the usual place."""
 
 
 class Stage:
