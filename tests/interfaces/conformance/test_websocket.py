@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from pathlib import Path
 
 import anyio
@@ -16,6 +18,8 @@ from kimi.interfaces.conformance.scenario import Target
 from kimi.interfaces.conformance.websocket import websocket_server
 from tests.support.conformance.bridge import bridge
 from tests.support.conformance.warm import warm_server
+from tests.support.program.program import kimi_command
+from tests.support.program.wire_process import Place
 
 TOKEN = "t0ken"
 LONG = os.environ.get("KIMI_LONG_TESTS") == "1"
@@ -48,6 +52,27 @@ def test_items_pass_over_websocket_and_those_of_a_process_are_skipped(tmp_path: 
         "W-122": "passed",
     }  # fmt: skip
     assert all("the kit starts" in result.note for result in report.results if result.outcome == "skipped")
+
+
+@pytest.mark.spec("R-408")
+@pytest.mark.timeout(180)
+def test_every_item_that_can_be_judged_passes_on_kimi_web(tmp_path: Path) -> None:
+    """The kit as a program, which starts the server and opens a session for each connection."""
+    token = "0123456789abcdef0123456789abcdef"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    report = tmp_path / "report.json"
+    judged = Place(tmp_path).run(
+        *("conformance", "--quiet", "--timeout", "60", "--json", str(report)),
+        *("--url", f"ws://127.0.0.1:{port}", "--token", token),
+        *("--", "env", f"KIMI_WEB_TOKEN={token}", *kimi_command(), "web", "--no-open", "--port", str(port)),
+        timeout=150,
+    )
+    outcomes = [item["outcome"] for item in json.loads(report.read_text(encoding="utf-8"))["items"]]
+    assert outcomes.count("passed") >= 100, judged.stdout.decode()
+    assert outcomes.count("failed") == 0, judged.stdout.decode()
+    assert judged.returncode == 0
 
 
 def test_a_url_with_a_path_is_connected_to_as_it_is(tmp_path: Path) -> None:

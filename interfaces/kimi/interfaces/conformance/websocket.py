@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
@@ -11,9 +14,15 @@ import aiohttp
 from kimi.interfaces.conformance.connection import MAX_LINE_BYTES, Connection, OpenConnection, Place
 from kimi.interfaces.conformance.ledger import Mismatch
 
+_POSITION: Final = re.compile(r',\s*"position":\s*"[^"\\]*"\s*\}$')
+
 
 class WebSocketConnection:
-    """Lines as text frames. There is no process: what needs one raises Mismatch."""
+    """Lines as text frames. There is no process: what needs one raises Mismatch.
+
+    What the transport adds is left out, so that the items see what they see over stdio: messages about the connection,
+    and the positions of messages (wire spec 13.3).
+    """
 
     def __init__(self, session: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._session = session
@@ -25,9 +34,9 @@ class WebSocketConnection:
                 await self._socket.send_str(line.decode("utf-8", "replace"))
 
     async def receive(self) -> bytes:
-        message = await self._socket.receive()
-        if message.type is aiohttp.WSMsgType.TEXT:
-            return str(message.data).encode() + b"\n"
+        while (message := await self._socket.receive()).type is aiohttp.WSMsgType.TEXT:
+            if (line := _drop_transport(message.data)) is not None:
+                return line + b"\n"
         if message.type is aiohttp.WSMsgType.BINARY:
             raise Mismatch("a frame is binary")
         return b""
@@ -50,6 +59,21 @@ class WebSocketConnection:
     async def close(self) -> None:
         await self._socket.close()
         await self._session.close()
+
+
+def _drop_transport(text: str) -> bytes | None:
+    """Return a message as it would be over stdio; None if there would be none. What is no JSON stays as it is."""
+    try:
+        message: Any = json.loads(text)
+    except ValueError:
+        return text.encode()
+    if not isinstance(message, dict):
+        return text.encode()
+    fields = cast("dict[str, Any]", message)
+    if fields.get("method") == "connection":
+        return None
+    # By text: encoded anew, the escapes that an item looks for would be gone.
+    return _POSITION.sub("}", text).encode("utf-8", "surrogatepass")
 
 
 def websocket_server(url: str, token: str | None) -> OpenConnection:

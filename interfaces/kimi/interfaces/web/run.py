@@ -60,7 +60,7 @@ class WebOptions:
 
 
 def run_web(options: WebOptions, flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Serve until a signal comes; return the exit status, 0. Raises UsageError: the address or the token is unusable."""
+    """Serve until a signal comes; return the exit status, 0. Raises UsageError: the address or token is no good."""
     token = read_token(os.environ) or make_token()
     listening = bind(options)
     rules = AccessRules(token, options.host, normalise_names(options.allowed_hosts))
