@@ -18,6 +18,7 @@ _ROOT_PAGES = {
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "examples/README.md": "examples.md",
 }
 """The pages of the root, with their places in the site."""
 _REFERENCES = {
@@ -41,7 +42,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:
     """Point links between the pages of the root and the others to their places in the site."""
     path = page.file.src_uri
     if path in _ROOT_PAGES.values():
-        markdown = re.sub(r"\]\(docs/", "](", markdown)
+        markdown = re.sub(r"\]\((?:\.\./)?docs/", "](", markdown)
+        markdown = re.sub(r"\[([^]]+\.py)\]\(\1\)", r"`\1`", markdown)  # programs are no pages
     up = "../" * path.count("/")
     for name, place in _ROOT_PAGES.items():
         source = name if path in _ROOT_PAGES.values() else f"{up}../{name}"
