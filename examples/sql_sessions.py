@@ -332,7 +332,8 @@ class SqlStore:
         title = find_session_title(files.state, files.events())
         if title is None and not any(isinstance(record, Message) for record in files.load_context()):
             return None
-        return SessionSummary(session_id, self._work_dir, title or files.state.custom_title or "Untitled", updated_at)
+        title = title or files.state.custom_title or "Untitled"
+        return SessionSummary(session_id, self._work_dir, title, updated_at, files.state.set_archived is True)
 
     async def delete(self, session_id: str) -> bool:
         """Remove a session; False if there is none. Raises SessionBusy, InvalidSessionId, StoreFailed."""

@@ -177,7 +177,7 @@ def drop_cancelled(message: Json) -> list[Json] | None:
 
 
 def finish_replay(message: Json) -> None:
-    if message.get("result", {}).get("events"):
+    if "events" in message.get("result", {}):
         message["result"]["status"] = "finished"
 
 
