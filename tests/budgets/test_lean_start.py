@@ -44,3 +44,28 @@ print(importlib.metadata.distribution("anyio").name, sys.modules["importlib.meta
 
 def test_garbage_is_collected_again_after_the_start() -> None:
     assert said("print(gc.isenabled()); startup_tuning.end(); print(gc.isenabled())").split() == ["False", "True"]
+
+
+def test_annotations_that_were_put_off_are_evaluated_as_ever() -> None:
+    code = """
+from typing import Optional, TypedDict, get_type_hints
+class Early(TypedDict):
+    some: "Optional[int]"
+    wrong: "1 +"
+startup_tuning.end()
+Early.__annotations__.pop("wrong")
+print(get_type_hints(Early))
+"""
+    assert said(code) == "{'some': typing.Optional[int]}"
+
+
+def test_annotations_after_the_start_are_compiled_at_once() -> None:
+    code = """
+from typing import ForwardRef
+startup_tuning.end()
+try:
+    ForwardRef("1 +")
+except SyntaxError as error:
+    print(error)
+"""
+    assert said(code) == "Forward reference must be an expression -- got '1 +'"
