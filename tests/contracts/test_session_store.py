@@ -123,7 +123,7 @@ async def test_session_ids_are_validated_first(store: SessionStore, session_id: 
         with pytest.raises(InvalidSessionId):
             await ask(session_id)
     with pytest.raises(InvalidSessionId):
-        store.mark_last(session_id)
+        await store.mark_last(session_id)
 
 
 async def test_an_open_session_is_busy_until_it_is_closed(store: SessionStore) -> None:
@@ -356,7 +356,7 @@ async def test_a_session_without_a_prompt_is_not_listed(store: SessionStore) -> 
 @pytest.mark.spec("R-284")
 async def test_an_id_with_a_colon_names_a_session(store: SessionStore) -> None:
     await stored(store, "user:4711")
-    store.mark_last("user:4711")
+    await store.mark_last("user:4711")
     assert [one.id for one in store.list_sessions()] == [store.last_session_id()] == ["user:4711"]
     (await opened(store, "user:4711")).close()
     assert await store.delete("user:4711")
@@ -373,10 +373,31 @@ async def test_existing_session_is_not_removed_on_close(store: SessionStore) -> 
 async def test_the_last_session_is_the_marked_one(store: SessionStore) -> None:
     await stored(store, "one")
     await stored(store, "two")
-    store.mark_last("one")
+    await store.mark_last("one")
     assert store.last_session_id() == "one"
     assert await store.delete("one")
     assert store.last_session_id() == "two"
+
+
+async def test_of_sessions_marked_at_once_the_newest_is_last(store: SessionStore) -> None:
+    names = [f"s{number}" for number in range(50)]
+    for name in names:
+        await stored(store, name)
+    async with anyio.create_task_group() as tasks:
+        for number, name in enumerate(names):
+            tasks.start_soon(store.mark_last, name)
+            if number % 10 == 0:
+                await anyio.sleep(0)  # a write begins meanwhile
+    assert store.last_session_id() == names[-1]
+
+
+async def test_a_mark_outlives_the_cancellation_of_its_task(store: SessionStore) -> None:
+    await stored(store, "one")
+    await stored(store, "two")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await store.mark_last("one")
+    assert store.last_session_id() == "one"
 
 
 @pytest.mark.parametrize("marked", [None, "gone"])
@@ -388,7 +409,7 @@ async def test_without_a_usable_mark_the_newest_session_is_the_last(store: Sessi
     files.append_context([user_message("newer")])
     files.close()
     if marked is not None:
-        store.mark_last(marked)
+        await store.mark_last(marked)
     assert store.last_session_id() == "two"
     assert [one.id for one in store.list_sessions()] == ["two", "three", "one"]
 

@@ -49,7 +49,7 @@ async def conversation_with(
     numbers = itertools.count(1)
     by_id = {f"tests:{tool.spec.name}": tool for tool in tools}
     resources = ConversationResources(now=lambda: 1000.0, new_id=lambda: f"id-{next(numbers)}")
-    session = ConversationSession(files or await memory_files(), lambda session_id: None)
+    session = ConversationSession(files or await memory_files())
     return Conversation(
         session=session,
         context=ConversationContext(session.files, lambda: "You are a test."),

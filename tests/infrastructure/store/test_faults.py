@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+import anyio
 import pytest
 
 from kimi.domain.content.message import user_message
@@ -102,10 +103,29 @@ async def test_a_session_directory_that_disappears_is_reported(tmp_path: Path) -
     files.close()
 
 
-def test_a_registry_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+async def test_a_registry_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "kimi.json").mkdir()
     with pytest.raises(StoreFailed, match=r"Cannot write .*kimi\.json"):
-        store_at(tmp_path).mark_last("one")
+        await store_at(tmp_path).mark_last("one")
+
+
+async def test_a_failed_write_of_the_registry_fails_for_all_who_share_it(tmp_path: Path) -> None:
+    (tmp_path / "kimi.json").mkdir()
+    failed: list[str] = []
+
+    async def mark(session_id: str) -> None:
+        with pytest.raises(StoreFailed, match=r"Cannot write .*kimi\.json"):
+            await store_at(tmp_path).mark_last(session_id)
+        failed.append(session_id)
+
+    names = [f"s{number}" for number in range(20)]
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(mark, name)
+    assert sorted(failed) == sorted(names)
+    (tmp_path / "kimi.json").rmdir()
+    await store_at(tmp_path).mark_last("one")
+    assert "one" in (tmp_path / "kimi.json").read_text()
 
 
 async def test_a_repair_that_cannot_be_stored_does_not_keep_the_session_from_loading(tmp_path: Path) -> None:
@@ -137,8 +157,8 @@ def test_every_failure_reason_has_advice(number: int, advice: str) -> None:
     assert text.count(". ") == 0
 
 
-def test_files_and_directories_are_private_to_the_owner(tmp_path: Path) -> None:
-    store_at(tmp_path / "share").mark_last("one")
+async def test_files_and_directories_are_private_to_the_owner(tmp_path: Path) -> None:
+    await store_at(tmp_path / "share").mark_last("one")
     assert (tmp_path / "share").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "share/kimi.json").stat().st_mode & 0o777 == 0o600
 

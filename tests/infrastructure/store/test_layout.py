@@ -76,7 +76,7 @@ async def test_all_files_are_private_and_only_known_ones_remain(tmp_path: Path) 
     files.save_state(SessionState(custom_title="hi"))
     files.rotate_context([user_message("hi")])
     files.close()
-    store_at(share).mark_last("one")
+    await store_at(share).mark_last("one")
     found = {path.relative_to(share).parts[-1]: path.stat().st_mode & 0o777 for path in share.rglob("*")}
     directories = {"sessions", session_path(share).parent.name, "one"}
     assert {name for name, mode in found.items() if mode == 0o700} == directories
@@ -333,7 +333,7 @@ async def test_adopted_session_is_opened_where_it_is_stored(tmp_path: Path) -> N
     assert files is not None
     assert len(files.load_context()) == 8
     files.close()
-    store.mark_last("one")
+    await store.mark_last("one")
     assert store_at(tmp_path).last_session_id() == "one"
     assert store.last_session_id() is None
     new = await store.create("two")

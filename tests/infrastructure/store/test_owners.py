@@ -167,6 +167,6 @@ async def test_an_empty_session_is_no_longer_the_last_one(tmp_path: Path) -> Non
     files = await store.create("one")
     files.append_context([])
     files.rotate_context([])
-    store.mark_last("one")
+    await store.mark_last("one")
     files.close()
     assert kimi_json.read_last_session_id(str(tmp_path), WORK_DIR) is None

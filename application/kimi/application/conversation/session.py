@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from threading import Lock
-
-import anyio
-import anyio.to_thread
 
 from kimi.application.ports import SessionFiles
 from kimi.domain.history.session import SessionState
@@ -18,7 +15,7 @@ class ConversationSession:
     `state_lock` guards every change of the stored state, which threads read, change and write as well.
     """
 
-    def __init__(self, files: SessionFiles, mark_last: Callable[[str], None] | None = None) -> None:
+    def __init__(self, files: SessionFiles, mark_last: Callable[[str], Awaitable[None]] | None = None) -> None:
         self.files = files
         self.state_lock = Lock()
         self._mark_last = mark_last
@@ -31,11 +28,10 @@ class ConversationSession:
     async def mark_last(self) -> None:
         """Make this the session that `--continue` opens. Called at each turn, does so at the first one.
 
-        Done at the beginning of the turn, so that `--continue` finds the session after a kill, and shielded, because a
-        turn that is already cancelled counts as well. Raises StoreFailed; the next turn then tries again.
+        Done at the beginning of the turn, so that `--continue` finds the session after a kill; a turn that is already
+        cancelled counts as well. Raises StoreFailed; the next turn then tries again.
         """
         if self._mark_last is None:
             return
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._mark_last, self.files.id)
+        await self._mark_last(self.files.id)
         self._mark_last = None

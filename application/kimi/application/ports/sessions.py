@@ -158,8 +158,11 @@ class SessionStore(Protocol):
         """Return the session that `--continue` means, or None."""
         ...
 
-    def mark_last(self, session_id: str) -> None:
-        """Remember the session as the last one of the work directory. Idempotent."""
+    async def mark_last(self, session_id: str) -> None:
+        """Remember the session as the last one of the work directory. Idempotent.
+
+        Of several that are marked at the same moment the newest one is remembered. A cancellation does not stop it.
+        """
         ...
 
     def list_sessions(self) -> Sequence[SessionSummary]:

@@ -91,12 +91,12 @@ class JsonlStore:
             return marked
         return next((summary.id for summary in self.list_sessions()), None)
 
-    def mark_last(self, session_id: str) -> None:
+    async def mark_last(self, session_id: str) -> None:
         """Remember the session in `kimi.json`. Raises StoreFailed."""
         from kimi.infrastructure.store import kimi_json  # start-up time
 
         work_dir = self._find_work_dir(check_session_id(session_id))
-        kimi_json.set_last_session_id(self._share_dir, work_dir, session_id)
+        await kimi_json.mark_last_session(self._share_dir, work_dir, session_id)
 
     def list_sessions(self) -> Sequence[SessionSummary]:
         """The sessions that are not empty, newest first."""

@@ -8,6 +8,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+
 from kimi.application.codec.context_line import parse_object
 from kimi.application.codec.envelope import encode_json, replace_surrogates
 from kimi.domain.errors import StoreFailed
@@ -18,10 +23,54 @@ from kimi.infrastructure.store.state import read_json_object
 
 logger = logging.getLogger(__name__)
 
-_newest_writers: dict[tuple[str, str], object] = {}
-"""The newest waiting writer of this process for each share directory and work directory."""
 _write_lock = threading.Lock()
-"""Sessions of one process queue here, which is cheaper than polling the lock of the file."""
+"""Writers of one process queue here, which is cheaper than polling the lock of the file."""
+
+
+class _Marking:
+    """One write for all sessions that are marked until it begins; the newest of them is stored."""
+
+    def __init__(self) -> None:
+        self.session_id = ""
+        self.has_begun = False
+        self.ended = anyio.Event()
+        self.error: Exception | None = None
+
+
+_markings: RunVar[dict[tuple[str, str], _Marking]] = RunVar("markings")
+"""The newest write of an event loop that has not ended, by share directory and work directory."""
+
+
+async def mark_last_session(share_dir: str, work_dir: str, session_id: str) -> None:
+    """Store the last session of the work directory, as `set_last_session_id` does, in a thread.
+
+    Turns of many sessions begin at the same moment: those that come before the write has begun share it. Shielded,
+    because the others wait for it. Raises StoreFailed.
+    """
+    markings = _markings.get({})
+    _markings.set(markings)
+    key = (share_dir, work_dir)
+    marking = previous = markings.get(key)
+    if marking is None or marking.has_begun:
+        marking = markings[key] = _Marking()
+    marking.session_id = session_id
+    with anyio.CancelScope(shield=True):
+        if marking is not previous:
+            await anyio.lowlevel.checkpoint()  # for those that begin in the same turn of the event loop
+            if previous is not None:
+                await previous.ended.wait()
+            marking.has_begun = True
+            try:
+                await anyio.to_thread.run_sync(set_last_session_id, share_dir, work_dir, marking.session_id)
+            except Exception as error:
+                marking.error = error
+            finally:
+                marking.ended.set()
+                if markings[key] is marking:
+                    del markings[key]
+        await marking.ended.wait()
+    if marking.error is not None:
+        raise marking.error
 
 
 def read_last_session_id(share_dir: str, work_dir: str) -> str | None:
@@ -44,17 +93,10 @@ def list_known_work_dirs(share_dir: str) -> list[str]:
 def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *, only_if: str | None = None) -> None:
     """Store the last session of the work directory; with `only_if`, only if that is the one stored until now.
 
-    Every other entry and unknown key is kept, also those that another process writes at the same time. If several
-    callers of this process wait to store one, only the newest does. Raises StoreFailed.
+    Every other entry and unknown key is kept, also those that another process writes at the same time. Raises
+    StoreFailed.
     """
-    key, writer = (share_dir, work_dir), object()
-    if only_if is None:
-        _newest_writers[key] = writer
     with _write_lock:
-        if only_if is None:
-            if _newest_writers.get(key) is not writer:
-                return  # a newer writer waits behind this one and would replace the value at once
-            del _newest_writers[key]
         _store_last_session_id(share_dir, work_dir, session_id, only_if)
 
 

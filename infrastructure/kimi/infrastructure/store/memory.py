@@ -231,7 +231,7 @@ class MemoryStore:
             return self._last
         return next((summary.id for summary in self.list_sessions()), None)
 
-    def mark_last(self, session_id: str) -> None:
+    async def mark_last(self, session_id: str) -> None:
         """Remember the session as the last one. Raises InvalidSessionId."""
         self._last = check_session_id(session_id)
 
