@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from kimi.application.codec.envelope import encode_event
@@ -387,7 +388,7 @@ async def test_of_sessions_marked_at_once_the_newest_is_last(store: SessionStore
         for number, name in enumerate(names):
             tasks.start_soon(store.mark_last, name)
             if number % 10 == 0:
-                await anyio.sleep(0)  # a write begins meanwhile
+                await anyio.lowlevel.checkpoint()  # a write begins meanwhile
     assert store.last_session_id() == names[-1]
 
 

@@ -47,7 +47,7 @@ async def mark_last_session(share_dir: str, work_dir: str, session_id: str) -> N
     Turns of many sessions begin at the same moment: those that come before the write has begun share it. Shielded,
     because the others wait for it. Raises StoreFailed.
     """
-    markings = _markings.get({})
+    markings = _markings.get(dict[tuple[str, str], _Marking]())
     _markings.set(markings)
     key = (share_dir, work_dir)
     marking = previous = markings.get(key)

@@ -103,7 +103,7 @@ class AcpServer:
             agent = AcpAgent(self._handshake, sessions, catalog, self._app.new_id())
             connection = create_connection(agent, transport)
             client.connect(connection)
-            tasks.start_soon(self._import_ahead, transport)
+            tasks.start_soon(self._import_ahead, transport, sessions)
             await connection.main_loop()
             await self._wind_down(transport, sessions)
             # Only now: closing the connection cancels the requests that are still being answered.
@@ -116,7 +116,7 @@ class AcpServer:
         self._initialized.set()
         return result
 
-    async def _import_ahead(self, transport: AcpTransport) -> None:
+    async def _import_ahead(self, transport: AcpTransport, sessions: OpenSessions) -> None:
         """Import what sessions need, after the handshake and after the first request if it comes at once."""
         # Imports compete with the event loop for the interpreter, so the first answers are written before them.
         await self._initialized.wait()
@@ -127,6 +127,7 @@ class AcpServer:
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
         except Exception:  # the code that needs the module imports it again and reports the error
             logger.exception("importing ahead failed")
+        await sessions.prepare_first_turns()
 
     async def _wind_down(self, transport: AcpTransport, sessions: OpenSessions) -> None:
         # Cancelled turns must answer their prompts before the sessions close, and the answers of both steps are queued

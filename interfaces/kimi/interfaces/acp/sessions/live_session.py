@@ -62,6 +62,7 @@ class LiveSession:
         self._capabilities = capabilities
         self._tasks = tasks
         self.has_ended = False
+        self._is_prepared = False
         self._request_scopes: dict[str, anyio.CancelScope] = {}
         self._send_lock = anyio.Lock()
         self._replayed_count = 0  # how many events on the channel a replay has already shown
@@ -80,6 +81,13 @@ class LiveSession:
         tasks = self.conversation.resources.background.tasks
         running = tasks is not None and any(task.is_active for task in tasks.list_tasks())
         return self.conversation.turn is None and not self._request_scopes and not running
+
+    def prepare_first_turn(self) -> None:
+        """Make what the first turn needs beside its prompt, unless a turn has made it: the tools, the tasks."""
+        if not self._is_prepared and self.conversation.turn is None:
+            self._is_prepared = True
+            self.conversation.toolset.visible_specs()
+            _ = self.conversation.resources.background.tasks
 
     # --- events to updates ----------------------------------------------------------------------------------------
 

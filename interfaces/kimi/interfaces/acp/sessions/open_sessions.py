@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from kimi.application.control.switch_model import reload_model
 from kimi.application.ports import SessionStore, ToolCallContext
@@ -42,6 +43,9 @@ from kimi.interfaces.process import trim_memory
 from kimi.interfaces.process.log import set_session_id
 
 logger = logging.getLogger(__name__)
+
+PREPARING_DELAY_S: Final = 0.1
+"""How long no session must have been opened before first turns are prepared, in seconds."""
 
 TRIM_DELAY_S: Final = 0.2
 """How long after the end of a session its memory is returned to the system, in seconds."""
@@ -103,6 +107,8 @@ class OpenSessions:
         self._adapt = adapt
         self._tasks = tasks
         self._is_trim_scheduled = False
+        self._has_opened = anyio.Event()
+        """Set while sessions are to be prepared."""
         self._open_sessions: dict[str, OpenSession] = {}
         self._change_locks: dict[str, anyio.Lock] = {}
         self._live_sessions = SessionPool[LiveSession](tasks, lambda live: live.is_idle)
@@ -167,6 +173,23 @@ class OpenSessions:
             if session.id in self._open_sessions:
                 raise
             raise session_not_open(session.id) from None
+
+    async def prepare_first_turns(self) -> None:
+        """Prepare the first turns of sessions whenever none has been opened for a moment. Does not return.
+
+        Many sessions may get their first prompts at the same moment, and each would wait for what the others make.
+        """
+        while True:
+            await self._has_opened.wait()
+            while self._has_opened.is_set():
+                self._has_opened = anyio.Event()
+                await anyio.sleep(PREPARING_DELAY_S)
+            for live in self._live_sessions.list_live():
+                try:
+                    live.prepare_first_turn()
+                except Exception:  # the turn makes it again and reports the error
+                    logger.exception("preparing a turn failed")
+                await anyio.lowlevel.checkpoint()  # one at a time, so that no request waits for all of them
 
     async def update_location(self, session: OpenSession, location: SessionLocation) -> None:
         """Set the roots and servers of a session for its next use; a busy session keeps its own."""
@@ -246,6 +269,7 @@ class OpenSessions:
             async with open_live_session(
                 conversation, session.location.cwd, self._client, session.capabilities
             ) as live:
+                self._has_opened.set()
                 yield live
                 session.suspended_state = capture_state(conversation)  # while it is open; the next opening restores it
 
