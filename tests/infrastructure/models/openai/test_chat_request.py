@@ -25,6 +25,15 @@ TOOL = ToolSpec("Shell", "Runs a command.", {"type": "object", "properties": {"x
 # --- what is sent -------------------------------------------------------------------------------------------------
 
 
+async def test_models_of_two_types_that_share_tools_send_their_own_forms() -> None:
+    forms: list[Any] = []
+    async with client() as c:
+        for kind in ("kimi", "openai_legacy", "kimi", "openai_legacy"):
+            await ask(c.model(kind), tools=[TOOL])
+            forms.append(c.server.requests[-1].json["tools"][0]["function"]["parameters"]["properties"]["x"])
+    assert forms == [{"enum": ["a"], "type": "string"}, {"enum": ["a"]}] * 2
+
+
 @pytest.mark.spec("R-71")
 async def test_kimi_request_has_the_documented_form() -> None:
     async with client() as c:

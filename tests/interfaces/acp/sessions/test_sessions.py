@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from kimi.domain.content.parts import TextPart
+from kimi.domain.errors import ConfigError
 from kimi.interfaces.acp.sessions.open_sessions import OpenSession
+from kimi.interfaces.bootstrap.containers import SessionContainer
+from kimi.interfaces.bootstrap.injector import providers
 from tests.support.acp.client import acp_client, kind_of, prompt, using
 from tests.support.acp.stored_sessions import at, one_turn, shell, texts_of
-from tests.support.fakes import FakeModel, forever
+from tests.support.fakes import FakeModel, FakeTool, forever
 from tests.support.program.wire_process import Json, Place
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +46,32 @@ async def test_new_session_returns_its_options(tmp_path: Path) -> None:
     models = result["models"]
     assert [model["modelId"] for model in models["availableModels"]] == ["m", "m,thinking"]
     assert models["currentModelId"] in ("m", "m,thinking")
+
+
+async def test_tools_are_made_while_sessions_wait_for_their_first_prompts(place: Place) -> None:
+    made: list[str] = []
+    all_made = anyio.Event()
+
+    def adapt(container: SessionContainer, session: OpenSession) -> None:
+        def make() -> FakeTool:
+            made.append(session.id)
+            if len(made) == 3:
+                all_made.set()
+            if len(made) == 2:
+                raise ConfigError("the tool cannot be made now")
+            return FakeTool("Late")
+
+        cast("Any", container.tools.providers["kimi_cli.tools.todo:SetTodoList"]).override(providers.Factory(make))
+
+    async with acp_client(place, adapt=adapt) as client:
+        await client.shake_hands()
+        opened = [await client.new_session(place) for _ in range(3)]
+        with anyio.fail_after(10):
+            await all_made.wait()
+        assert made == opened
+        for session_id in opened:  # the one whose tool failed makes it again, at its turn
+            assert (await client.say(session_id, "hi"))["result"]["stopReason"] == "end_turn"
+    assert made == [*opened, opened[1]]
 
 
 @pytest.mark.spec("A-35")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from kimi.application.ports import ModelItem
@@ -47,6 +46,11 @@ class ChatRequestContext:
     has_thinking_in_history: Callable[[], bool]
 
 
+def keep_schema(schema: Schema) -> Schema:
+    """Return a schema as it is, for providers that take every schema."""
+    return schema
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderProfile:
     """How a provider differs: the fields it adds to the body, the form of schemas."""
@@ -81,7 +85,7 @@ class OpenAiChatModel:
         rules = ChatMessageRules(profile.reasoning_fields.message_field, settings.capabilities, profile.history_format)
         self._history_cache = EncodedHistoryCache(make_unit_rules(rules))
         self._system_encoder = LastResultCache(_encode_system_message)
-        self._tools_encoder = LastResultCache(partial(_encode_tools_field, adapt_schema=profile.adapt_schema))
+        self._tools_encoder = LastResultCache(self._encode_tools)
 
     @asynccontextmanager
     async def stream(
@@ -116,16 +120,24 @@ class OpenAiChatModel:
         messages = [prompt, *encoded.units] if prompt else encoded.units
         return assemble_body(start, messages, [*([offered] if offered else []), encode_compact_json(fields)[1:]])
 
+    def _encode_tools(self, tools: tuple[ToolSpec, ...]) -> tuple[bytes, int]:
+        return _encode_shared_tools((tools, self._profile.adapt_schema))
+
 
 def _encode_system_message(system: str) -> tuple[bytes, int]:
     """Encode the system prompt as the first message (empty without one) and estimate its tokens."""
     return encode_compact_json({"role": "system", "content": system}) if system else b"", estimate_tokens(system)
 
 
-def _encode_tools_field(tools: Sequence[ToolSpec], adapt_schema: Callable[[Schema], Schema]) -> tuple[bytes, int]:
-    """Encode the tools (empty without any) and estimate their tokens."""
+def _encode_tools_field(offer: tuple[tuple[ToolSpec, ...], Callable[[Schema], Schema]]) -> tuple[bytes, int]:
+    """Encode tools (empty without any) with their schemas adapted, and estimate their tokens."""
+    tools, adapt_schema = offer
     entries = b",".join(encode_compact_json(build_tool_entry(tool, adapt_schema(tool.parameters))) for tool in tools)
     return b'"tools":[' + entries + b"]" if entries else b"", estimate_tokens(entries.decode())
+
+
+_encode_shared_tools = LastResultCache(_encode_tools_field)
+"""For the models of all sessions, most of which offer the same tools."""
 
 
 def _apply_adjustments(fields: Json, settings: ModelSettings, omitted_fields: tuple[str, ...]) -> Json:

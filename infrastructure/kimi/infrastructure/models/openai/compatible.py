@@ -15,7 +15,7 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.history.encoded_history import Json
 from kimi.infrastructure.models.history.tool_call_sanitizing import make_nine_char_id
-from kimi.infrastructure.models.openai.chat import ChatRequestContext, ProviderProfile
+from kimi.infrastructure.models.openai.chat import ChatRequestContext, ProviderProfile, keep_schema
 from kimi.infrastructure.models.openai.chat_body import HistoryFormat
 from kimi.infrastructure.models.openai.chat_stream import ReasoningFields
 from kimi.infrastructure.models.thinking import thinks
@@ -76,7 +76,7 @@ def make_compatible_profile(settings: ModelSettings, host: str) -> ProviderProfi
 
     return ProviderProfile(
         build_fields=build_fields,
-        adapt_schema=lambda schema: schema,
+        adapt_schema=keep_schema,
         reasoning_fields=_resolve_reasoning_fields(settings, server),
         omitted_fields=server.omitted_fields,
         history_format=server.history_format,
