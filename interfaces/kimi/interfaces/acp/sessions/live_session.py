@@ -64,7 +64,7 @@ class LiveSession:
         self.has_ended = False
         self._is_prepared = False
         self._request_scopes: dict[str, anyio.CancelScope] = {}
-        self._send_lock = anyio.Lock()
+        self._send_lock = anyio.Lock(fast_acquire=True)
         self._replayed_count = 0  # how many events on the channel a replay has already shown
         self._sent_title = session_title(conversation)
         self._sent_choice = conversation.models.choice
