@@ -85,7 +85,11 @@ class OpenAiChatModel:
         rules = ChatMessageRules(profile.reasoning_fields.message_field, settings.capabilities, profile.history_format)
         self._history_cache = EncodedHistoryCache(make_unit_rules(rules))
         self._system_encoder = LastResultCache(_encode_system_message)
-        self._tools_encoder = LastResultCache(self._encode_tools)
+
+        def encode_tools(tools: tuple[ToolSpec, ...]) -> tuple[bytes, int]:
+            return _encode_shared_tools((tools, profile.adapt_schema))
+
+        self._tools_encoder = LastResultCache(encode_tools)
 
     @asynccontextmanager
     async def stream(
@@ -119,9 +123,6 @@ class OpenAiChatModel:
         start = b'{"model":' + encode_compact_json(self._settings.model) + b',"messages":['
         messages = [prompt, *encoded.units] if prompt else encoded.units
         return assemble_body(start, messages, [*([offered] if offered else []), encode_compact_json(fields)[1:]])
-
-    def _encode_tools(self, tools: tuple[ToolSpec, ...]) -> tuple[bytes, int]:
-        return _encode_shared_tools((tools, self._profile.adapt_schema))
 
 
 def _encode_system_message(system: str) -> tuple[bytes, int]:

@@ -184,12 +184,18 @@ class OpenSessions:
             while self._has_opened.is_set():
                 self._has_opened = anyio.Event()
                 await anyio.sleep(PREPARING_DELAY_S)
-            for live in self._live_sessions.list_live():
-                try:
-                    live.prepare_first_turn()
-                except Exception:  # the turn makes it again and reports the error
-                    logger.exception("preparing a turn failed")
+            for session_id in tuple(self._open_sessions):
+                self._prepare_first_turn(session_id)
                 await anyio.lowlevel.checkpoint()  # one at a time, so that no request waits for all of them
+
+    def _prepare_first_turn(self, session_id: str) -> None:
+        # A function of its own: no session may be kept in memory by the loop that waits for the next one.
+        live = self._live_sessions.find_live(session_id)
+        try:
+            if live is not None:
+                live.prepare_first_turn()
+        except Exception:  # the turn makes it again and reports the error
+            logger.exception("preparing a turn failed")
 
     async def update_location(self, session: OpenSession, location: SessionLocation) -> None:
         """Set the roots and servers of a session for its next use; a busy session keeps its own."""
