@@ -314,7 +314,7 @@ class SqlStore:
             return marked[0][0]
         return next((summary.id for summary in self.list_sessions()), None)
 
-    def mark_last(self, session_id: str) -> None:
+    async def mark_last(self, session_id: str) -> None:
         """Remember the session as the last one. Raises InvalidSessionId, StoreFailed."""
         query = (
             "INSERT INTO kimi_last (work_dir, id) VALUES (?, ?) ON CONFLICT (work_dir) DO UPDATE SET id = excluded.id"
