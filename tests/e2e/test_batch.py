@@ -171,6 +171,7 @@ def test_a_signal_ends_what_runs_and_leaves_it_for_the_next_run(place: Place, nu
     batch = batch_of(place, task("quick"), task("slow", "delay_ms: 60000\ntext: late"), task("later"))
     with batch.started("-j", "2") as coordinator:
         batch.wait_for_results(2)
+        batch.wait_for_start(3)  # which task gets a slot first is not said
         coordinator.send_signal(number)
         assert coordinator.wait(20) == (130 if number == signal.SIGINT else -signal.SIGTERM)
     assert set(batch.answers()) == {"quick", "later"}

@@ -99,7 +99,7 @@ async def test_work_directories_share_a_database_and_no_sessions(place: Place) -
     for store, text in ((one, "a"), (other, "b")):
         files = await store.create("s")
         files.append_context([user_message(text)])
-        store.mark_last("s")
+        await store.mark_last("s")
         files.close()
     assert await one.delete("s")
     assert (one.last_session_id(), other.last_session_id()) == (None, "s")
