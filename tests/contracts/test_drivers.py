@@ -1,6 +1,7 @@
 """One conversation over several drivers: its events, their order and its outcome are the same in each.
 
-The drivers are `kimi --wire` (the server, over streams of the test), and both faces of `open_agent`.
+The drivers are `kimi --wire` (the server, over streams of the test), `kimi web` (over a real WebSocket), and both faces
+of `open_agent`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
@@ -25,6 +26,7 @@ from kimi.domain.events.event import Event
 from kimi.domain.events.request import ApprovalRequest
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.store.memory import MemoryStore
+from kimi.interfaces.bootstrap.containers import SessionContainer
 from kimi.interfaces.embed import (
     App,
     SessionSelector,
@@ -35,7 +37,9 @@ from kimi.interfaces.embed import (
     serve_wire,
 )
 from tests.support.fakes import FakeModel, forever
+from tests.support.program.wire_process import Place as ProgramPlace
 from tests.support.providers.scripted_calls import call
+from tests.support.web.hosting import SocketClient, hosting
 
 pytestmark = pytest.mark.anyio
 
@@ -127,6 +131,34 @@ class _WireClient:
 async def wire(place: Place) -> Heard:
     with anyio.fail_after(30):
         return await _WireClient(place).talk()
+
+
+async def web(place: Place) -> Heard:
+    def adapt(container: SessionContainer) -> None:
+        cast("Any", container).settings.override(providers.Object(place.settings))
+        cast("Any", container).open_model.override(providers.Object(lambda session_id, client: place.model))  # pyright: ignore
+
+    heard = Heard()
+    program = ProgramPlace(Path(f"{place.settings.work_dir}-hosted"))
+    program.write_config("_echo")
+    async with hosting(program, adapt) as client, client.connect(await client.new_session(program)) as socket:
+        await socket.initialize()
+        for text in place.prompts:
+            prompt = await socket.prompt(text)
+            while "method" in (line := await socket.next_line()) or line["id"] != prompt:
+                if line.get("method") in ("event", "request"):
+                    await _react(place, socket, line, heard)
+            heard.ends.append(line["result"]["status"] if "result" in line else line["error"]["message"])
+    return heard
+
+
+async def _react(place: Place, socket: SocketClient, line: Any, heard: Heard) -> None:
+    event = line["params"]
+    heard.events.append(event)
+    if event["type"] == "ApprovalRequest":
+        await socket.answer(line["id"], {"request_id": event["payload"]["id"], "response": place.approval})
+    if place.cancel_at and event["payload"].get("text") == place.cancel_at:
+        await socket.call("cancel")
 
 
 def _hear(heard: Heard, event: Event) -> None:
@@ -252,7 +284,7 @@ def normalised(heard: Heard, directory: Path) -> tuple[list[Any], list[str]]:
 
 @pytest.mark.spec("R-420")
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("driver", [embed, embed_sync])
+@pytest.mark.parametrize("driver", [web, embed, embed_sync])
 async def test_driver_has_the_events_and_the_ends_of_the_wire(tmp_path: Path, driver: Driver, case: str) -> None:
     found: list[Any] = []
     for name, talk in (("wire", wire), ("other", driver)):
