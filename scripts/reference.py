@@ -1,6 +1,6 @@
 """Write the reference pages of the documentation from the types and specs of the program.
 
-    uv run python -m scripts.reference configuration|tools
+    uv run python -m scripts.reference configuration|tools|wire
 
 prints one of them; the site has them all.
 """
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from kimi.infrastructure.config.schema import Configuration
+from kimi.interfaces.schema.print_schema import format_schema
 from tests.support.builtin_specs import builtin_specs
 
 _LARGEST_DEFAULT = 60
@@ -54,6 +55,48 @@ def write_tools_reference() -> str:
         lines += [f"## {spec.name}", "", f"`{tool_id}`", "", "````text", spec.description.strip(), "````", ""]
         lines += ["```json", json.dumps(spec.parameters, indent=2, ensure_ascii=False), "```", ""]
     return "\n".join(lines)
+
+
+def write_wire_reference() -> str:
+    """Return the page of all messages of the wire and of the values in them, from the schema that the server keeps."""
+    definitions: dict[str, dict[str, Any]] = json.loads(format_schema("messages", "1.10"))["$defs"]
+    lines = [
+        "# All messages of the wire",
+        "",
+        "Made from the types that the server encodes and decodes: protocol version 1.10. What they mean, and in which",
+        "order they come: [the wire protocol](../wire.md) and [its specification](../spec/wire.md). For programs:",
+        "`kimi schema messages|openrpc|typescript`.",
+        "",
+    ]
+    for name, definition in sorted(definitions.items()):
+        lines += [f"## {name}", "", *definition.get("description", "").splitlines(), ""]
+        if "properties" not in definition:
+            lines += [_format_schema(definition), ""]
+            continue
+        required = definition.get("required", ())
+        lines += ["| member | type | |", "|---|---|---|"]
+        for member, schema in definition["properties"].items():
+            presence = "" if member in required else "may be missing"
+            lines.append(f"| `{member}` | {_format_schema(schema)} | {presence} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _format_schema(schema: dict[str, Any]) -> str:
+    """Return the type that a JSON Schema describes, with links to the values that it names."""
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if choice in schema:
+            return " or ".join(_format_schema(one) for one in schema[choice])
+    if schema.get("type") == "array":
+        return f"list of {_format_schema(schema.get('items', {}))}"
+    return str(schema.get("type", "any value"))
 
 
 def _list_sections(name: str, section: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
@@ -105,6 +148,7 @@ def _format_default(value: Any) -> str:
 _PAGES: dict[str, Callable[[], str]] = {
     "configuration": write_configuration_reference,
     "tools": write_tools_reference,
+    "wire": write_wire_reference,
 }
 
 if __name__ == "__main__":

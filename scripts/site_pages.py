@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from scripts.reference import write_configuration_reference, write_tools_reference
+from scripts.reference import write_configuration_reference, write_tools_reference, write_wire_reference
 
 _ROOT = Path(__file__).resolve().parents[1]
 _ROOT_PAGES = {
@@ -24,6 +24,7 @@ _ROOT_PAGES = {
 _REFERENCES = {
     "reference/configuration.md": write_configuration_reference,
     "reference/tools.md": write_tools_reference,
+    "reference/wire.md": write_wire_reference,
 }
 
 

@@ -14,8 +14,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from scripts.reference import write_configuration_reference, write_tools_reference
+from scripts.reference import write_configuration_reference, write_tools_reference, write_wire_reference
 
+from kimi.domain.events.event import EVENT_TYPES
 from tests.support.program.wire_process import Place
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,8 +86,12 @@ def test_data_in_a_page_can_be_read(page: Path) -> None:
         assert [json.loads(value) for value in values]
 
 
-def test_the_references_name_every_key_and_every_tool() -> None:
-    keys, tools = write_configuration_reference(), write_tools_reference()
+def test_the_references_name_every_key_tool_and_message() -> None:
+    keys, tools, messages = write_configuration_reference(), write_tools_reference(), write_wire_reference()
+    assert "| `user_input` | string or list of [ContentPart](#contentpart) |  |" in messages
+    assert {f"## {name}" for name in EVENT_TYPES.values()} <= set(messages.splitlines())
+    headings = {line.removeprefix("## ").lower() for line in messages.splitlines() if line.startswith("## ")}
+    assert set(re.findall(r"\(#(\w+)\)", messages)) <= headings
     assert "| `compaction_trigger_ratio` | number, at least 0.5 and at most 0.99 | `0.85` |" in keys
     assert "## `providers.<name>.oauth`" in keys
     assert {"## Shell\n", "## StrReplaceFile\n"} <= set(tools.splitlines(keepends=True))
