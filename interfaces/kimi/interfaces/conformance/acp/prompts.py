@@ -31,7 +31,7 @@ async def outcomes_of_prompts(stage: Stage) -> None:
     peer = await start_ready(stage)
     session = await peer.open_session()
     with stage.check("A-55", "A-56"):
-        stage.model.script(Reply(("a", "b", "c"), think=("hm",), calls=(TODO,)), say("d"))
+        stage.model.script(Reply(("a", "b", "c"), think=("hm",), calls=(TODO_CALL,)), say("d"))
         response = await peer.prompt(session, "go")
         check_stop(response)
         expect_equal(peer.text(), "abcd", "the text")
@@ -88,7 +88,7 @@ async def outcomes_of_prompts(stage: Stage) -> None:
         check_error(await peer.prompt(session, "hi"), -32000)
 
 
-TODO = tool_call("SetTodoList", {"todos": [{"title": "one", "status": "pending"}]}, "t1")
+TODO_CALL = tool_call("SetTodoList", {"todos": [{"title": "one", "status": "pending"}]}, "t1")
 
 
 @scenario("acp", "A-60", config="[loop_control]\nmax_steps_per_turn = 1\n")
@@ -97,7 +97,7 @@ async def the_limit_of_steps(stage: Stage) -> None:
     peer = await start_ready(stage)
     session = await peer.open_session()
     with stage.check("A-60"):
-        stage.model.script(use(TODO), say("never"))
+        stage.model.script(use(TODO_CALL), say("never"))
         check_stop(await peer.prompt(session, "go"), "max_turn_requests")
 
 

@@ -12,7 +12,7 @@ from kimi.interfaces.conformance.scenario import Stage, scenario
 from kimi.interfaces.conformance.wire.client import Answer, check_status, start_ready
 
 HOOKED = ("HookTriggered", "HookRequest", "HookResolved")
-TODO = tool_call("SetTodoList", {"todos": []}, "c1")
+TODO_CALL = tool_call("SetTodoList", {"todos": []}, "c1")
 
 
 def decide(action: str, reason: str = "") -> Answer:
@@ -31,7 +31,7 @@ async def hooks_of_the_client(stage: Stage) -> None:
     with stage.check("W-113"):
         await peer.initialize(hooks=[{"id": "mine", "event": "PreToolUse", "timeout": 1}])
         for answer, blocked in ((decide("allow"), False), (decide("block", "not now"), True), (None, False)):
-            stage.model.script(use(TODO), say("ok"))
+            stage.model.script(use(TODO_CALL), say("ok"))
             mark = peer.mark()
             check_status(await peer.prompt("go", answer))
             kinds = [one for one in peer.types(mark) if one in (*HOOKED, "ToolResult")]
@@ -45,7 +45,7 @@ async def hooks_of_the_client(stage: Stage) -> None:
             expect_equal(value["is_error"], blocked, "`is_error`")
             if blocked:
                 expect_equal(value["message"], "not now", "the message of the blocked call")
-        stage.model.script(use(TODO), say("ok"))
+        stage.model.script(use(TODO_CALL), say("ok"))
         call_id = await peer.call("prompt", {"user_input": "go"})
         request = await peer.until("HookRequest")
         await peer.send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": 1, "message": "x"}})
