@@ -69,3 +69,12 @@ def test_every_mark_names_an_item_of_the_list() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "unproved.py"), "--strict"]
     outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone: nothing says which files are the project's")
+def test_no_tracked_file_is_larger_than_256_kib() -> None:
+    """A wheel that a tool left in the checkout would stay in the history of everybody's clone."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = [ROOT / name for name in listed.split("\0") if name]
+    assert tracked
+    assert [path.name for path in tracked if path.is_file() and path.stat().st_size > 256 * 1024] == []
