@@ -30,6 +30,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two more than there are cores: most tests wait for a program, a time or a disk for the larger part."""
+    return (os.cpu_count() or 1) + 2
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, and why, also without -rs."""
     reports: list[pytest.TestReport] = terminalreporter.getreports("skipped")

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.program.wire_process import Place
@@ -73,18 +73,17 @@ async def test_each_broken_line_of_an_editor_is_answered(tmp_path: Path, seed: i
 
 
 @pytest.mark.parametrize("visit", [visit_wire, visit_agent])
-def test_short_visits_are_answered_for_every_choice_of_the_grammar(visit: Visit) -> None:
-    """The same grammar under hypothesis, which makes a line that fails as small as it can."""
+def test_short_visits_are_answered_from_any_seed(visit: Visit) -> None:
+    """Hypothesis chooses the seeds and reports the one that fails.
 
-    @settings(
-        max_examples=25,
-        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
-        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-    )
-    @given(st.randoms(note_method_calls=False))
-    def check(source: random.Random) -> None:
+    It cannot make the other choices: how many there are depends on what the server has sent by then.
+    """
+
+    @settings(max_examples=25)
+    @given(st.integers(0, 2**32 - 1))
+    def check(seed: int) -> None:
         with tempfile.TemporaryDirectory() as root:
-            anyio.run(visit, source, Path(root), 20)
+            anyio.run(visit, random.Random(seed), Path(root), 20)
 
     check()
 

@@ -1,7 +1,6 @@
 """The grammar of broken input: valid messages, changed as JSON values, as text, as bytes, and in their order.
 
-Every choice comes from a `Random`. Hypothesis has one whose choices it shrinks (`st.randoms`), and a seeded one tries
-many lines in a second, so both try the same grammar.
+Every choice comes from a `Random` with a seed, so that a visit can be tried again.
 """
 
 from __future__ import annotations
