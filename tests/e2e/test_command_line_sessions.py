@@ -82,10 +82,10 @@ def test_share_directory_holds_plans_and_home_stays_unchanged(place: Place) -> N
 def test_a_bad_configuration_is_reported_in_half_a_second(place: Place, content: str) -> None:
     (place.share / "config.toml").write_text(content)
     times: list[float] = []
-    for _ in range(5):
+    while len(times) < 5 and (not times or min(times) >= 0.5):
         began = time.monotonic()
         done = place.run("--wire", cold=True)
-        times.append(time.monotonic() - began)
+        times.append((time.monotonic() - began) / slowdown())
         assert (done.returncode, done.stdout) == (1, b"")
         assert b"config.toml" in done.stderr.splitlines()[0]
-    assert min(times) < 0.5 * slowdown()
+    assert min(times) < 0.5, times

@@ -37,8 +37,8 @@ def test_the_handshake_is_answered_within_a_second(place: Place) -> None:
         began = time.monotonic()
         with place.wire(cold=True) as process:
             process.initialize()
-            took.append(time.monotonic() - began)
-    assert min(took) < slowdown(), took
+            took.append((time.monotonic() - began) / slowdown())
+    assert min(took) < 1, took
 
 
 def watched(place: Place) -> Path:
