@@ -21,8 +21,7 @@ BRANCH_PREFIX: Final = "kimi/batch/"
 TIMEOUT_S: Final = 600.0
 """The limit for one git command; large working trees take their time."""
 
-_MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024
-_FILTER_OF_REPOSITORY: Final = re.compile(r"(?:local|worktree)\tfilter\.(.+)\.[a-z]+", re.IGNORECASE)
+_FILTER_OF_REPOSITORY: Final = re.compile(r"(?:local|worktree)\tfilter\.(.+)\.[^.]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,9 @@ class GitWorktrees:
         branch = source.branch or BRANCH_PREFIX + task_id
         self._git(source.repository, "check-ref-format", "--branch", branch)
         worktree = BatchWorktree(os.path.join(self.directory, task_id), source.repository, branch, commit)
-        if earlier is not None and (earlier.path, earlier.branch) == (worktree.path, worktree.branch):
+        if earlier is not None and earlier == BatchWorktree(
+            worktree.path, worktree.repository, worktree.branch, earlier.commit
+        ):
             return worktree  # what is there was made by the attempt that this one replaces
         if os.path.lexists(worktree.path):
             raise WorktreeFailed(f"{worktree.path} exists already; remove it, or choose another --output.")
@@ -74,14 +75,17 @@ class GitWorktrees:
                 self._git(worktree.repository, "update-ref", f"refs/heads/{worktree.branch}", worktree.commit)
                 # Twice, because git locks a worktree while it makes it; that of a killed attempt may stay locked.
                 place, what = ("--force", "--force", "--", worktree.path), worktree.branch
-            self._git(worktree.repository, "worktree", "add", "--quiet", *place, what)
+            self._git(worktree.repository, "worktree", "add", "--quiet", "--no-checkout", *place, what)
+            # Apart, because configuration may hold for this worktree or branch alone, and name further filters.
+            self._git(worktree.path, "reset", "--quiet", "--hard", off=self._switch_filters_off(worktree.path))
 
     def _measure(self, worktree: BatchWorktree) -> DiffStat:
-        numbers = self._git(
-            worktree.path, "diff", "--numstat", "--no-ext-diff", "--no-textconv", "--no-renames", worktree.commit, "--"
-        )
+        off = self._switch_filters_off(worktree.path)
+        # A repository inside of this one has a configuration of its own: git must not look for changes in there.
+        options = ("--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=dirty")
+        numbers = self._git(worktree.path, "diff", "--numstat", "-z", *options, worktree.commit, "--", off=off)
         unknown = self._git(worktree.path, "ls-files", "--others", "--exclude-standard", "-z")
-        rows = [line.split("\t", 2) for line in numbers.splitlines()]
+        rows = [line.split("\t", 2) for line in numbers.split("\0") if line]
         return DiffStat(
             len(rows),
             sum(int(row[0]) for row in rows if row[0].isdecimal()),
@@ -89,23 +93,33 @@ class GitWorktrees:
             unknown.count("\0"),
         )
 
-    def _git(self, directory: str, *arguments: str) -> str:
-        """Run git in a repository; the programs that its configuration names as filters are left out."""
-        named = _read_git(
-            directory, ("config", "--show-scope", "--name-only", "--get-regexp", r"^filter\."), self.environ
-        )
-        filters = {found[1] for line in named[0].splitlines() if (found := _FILTER_OF_REPOSITORY.fullmatch(line))}
-        off = [
-            word
-            for name in sorted(filters)
-            for key in ("smudge=", "clean=", "process=", "required=false")
-            for word in ("-c", f"filter.{name}.{key}")
-        ]
+    def _switch_filters_off(self, directory: str) -> list[str]:
+        """Return the options of git that leave out what the repository's configuration names as filters."""
+        query = ("config", "--show-scope", "--name-only", "--get-regexp", r"^filter\.")
+        # Nothing but a line feed ends a name here, and none is cut or replaced: it would not be switched off.
+        output, error, status = _read_git(directory, query, self.environ)
+        if status not in (0, 1):  # 1: there is none
+            raise _describe_failure(query, directory, error, status)
+        lines = output.split("\n")
+        names = sorted({found[1] for line in lines if (found := _FILTER_OF_REPOSITORY.fullmatch(line))})
+        if odd := next((name for name in names if "=" in name), None):
+            raise WorktreeFailed(
+                f"The filter {odd!a} in the configuration of {directory} cannot be left out; rename it."
+            )
+        keys = ("smudge=", "clean=", "process=", "required=false")
+        return [word for name in names for key in keys for word in ("-c", f"filter.{name}.{key}")]
+
+    def _git(self, directory: str, *arguments: str, off: Sequence[str] = ()) -> str:
+        """Run git; `off` are those of `_switch_filters_off`, for commands that write or compare files."""
         output, error, status = _read_git(directory, (*off, *arguments), self.environ)
         if status != 0:
-            reason = " ".join(error.split()).removeprefix("fatal: ")[:500] or f"status {status}"
-            raise WorktreeFailed(f"git {arguments[0]} failed in {directory}: {reason}")
+            raise _describe_failure(arguments, directory, error, status)
         return output.strip("\n")
+
+
+def _describe_failure(arguments: Sequence[str], directory: str, error: str, status: int) -> WorktreeFailed:
+    reason = " ".join(error.split()).removeprefix("fatal: ")[:500] or f"status {status}"
+    return WorktreeFailed(f"git {arguments[0]} failed in {directory}: {reason}")
 
 
 def _read_git(directory: str, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str, int]:
@@ -121,4 +135,4 @@ def _read_git(directory: str, arguments: Sequence[str], environ: Mapping[str, st
         timer.cancel()
         with suppress(OSError):
             kill_git(git)
-    return output[:_MAX_OUTPUT_BYTES].decode("utf-8", "replace"), error.decode("utf-8", "replace"), git.returncode
+    return os.fsdecode(output), error.decode("utf-8", "replace"), git.returncode

@@ -1,7 +1,8 @@
 """Starts git for ourselves, so that nothing runs that the repository names (runtime spec 6.4).
 
 Somebody else may have made the repository: its configuration can name programs for almost everything, and even reading
-a commit may fetch it from a remote, which is a program, too. Only commands that read are started.
+a commit may fetch it from a remote, which is a program, too. The commands that are started only read, but for those
+that make the worktrees of a batch.
 """
 
 from __future__ import annotations
