@@ -21,6 +21,7 @@ from kimi.application.batch.ports import TaskProgress
 from kimi.application.batch.records import USAGES, WORKTREES, shape_result
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.batch import BatchRefused, BatchResult, BatchTask, BatchWorktree, add_usage
+from kimi.domain.errors import StoreFailed
 from kimi.domain.turn import UsageTotal
 from kimi.infrastructure.store.files.disk import (
     BINARY_FLAG,
@@ -50,6 +51,8 @@ class JournalFile:
         self._tasks: dict[str, TaskProgress] = {}
         self._results: dict[str, bytes] = {}
         self._writing = threading.Lock()
+        self._failure: StoreFailed | None = None
+        """Why nothing more is written: only the last line of a file may be torn."""
         self._fd = _open_for_appending(self._path)
         self._results_fd = -1
 
@@ -87,8 +90,7 @@ class JournalFile:
 
     def load(self) -> None:
         """Read both files, and mend what a kill has left in them. Raises BatchRefused, StoreFailed."""
-        for number, record in enumerate(self._read_own_lines(), 1):
-            self._apply(record, number)
+        self._read_records()
         if not self._tasks:
             self._append({"type": "batch", "version": VERSION, "at": time.time()})
             sync_directory(os.path.dirname(self._path))
@@ -100,34 +102,39 @@ class JournalFile:
 
     def _write(self, record: dict[str, Any]) -> None:
         with self._writing:
-            self._append(record)
-            self._apply(record, 0)
-            if record["type"] == "finished":
-                with wrap_os_errors("write", self._results_path):
-                    write_all(self._results_fd, self._results[record["id"]])
+            if self._failure is not None:
+                raise self._failure
+            try:
+                self._append(record)
+                self._apply(record)
+                if record["type"] == "finished":
+                    with wrap_os_errors("write", self._results_path):
+                        write_all(self._results_fd, self._results[record["id"]])
+            except StoreFailed as error:
+                self._failure = error
+                raise
 
     def _append(self, record: dict[str, Any]) -> None:
         with wrap_os_errors("write", self._path):
             write_all(self._fd, encode_json(record) + b"\n")
             os.fsync(self._fd)
 
-    def _read_own_lines(self) -> Generator[dict[str, Any], None, None]:
-        """Yield the records; a torn line at the end is cut off, because nothing has depended on it yet."""
+    def _read_records(self) -> None:
+        """Apply the records; a torn line at the end is cut off, because nothing has depended on it yet."""
         content = _read_file(self._path)
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             with wrap_os_errors("write", self._path):
                 os.ftruncate(self._fd, whole)
         for number, line in enumerate(content[:whole].splitlines(), 1):
-            record = _parse_object(line)
-            if record is None:
-                raise BatchRefused(
-                    f"{self._path}, line {number}: this is no record of a batch; choose another --output."
-                )
-            yield record
+            try:
+                self._apply(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                text = f"{self._path}, line {number}: this is no record of a batch; choose another --output."
+                raise BatchRefused(text) from None
 
-    def _apply(self, record: Mapping[str, Any], number: int) -> None:
-        """Take a record into account. `number` is its line in the file."""
+    def _apply(self, record: Mapping[str, Any]) -> None:
+        """Take a record into account. Raises ValueError, KeyError or TypeError: it is none."""
         match record:
             case {"type": "batch"}:
                 if record.get("version") != VERSION:
@@ -152,9 +159,7 @@ class JournalFile:
                 progress.status = record["result"]["status"]
                 self._results[task_id] = encode_json(record["result"]) + b"\n"
             case _:
-                raise BatchRefused(
-                    f"{self._path}, line {number}: this is no record of a batch; choose another --output."
-                )
+                raise ValueError("unknown type")
 
     def _mend_results(self) -> None:
         """Complete the last line of the results, and append those that are missing; nothing is ever cut off."""
@@ -186,8 +191,10 @@ class JournalFile:
 def open_journal(results_path: str) -> Generator[JournalFile, None, None]:
     """Open the journal beside a results file, and hold its lock.
 
-    Raises BatchRefused: another process has it open, or the files are not of one batch. Raises StoreFailed.
+    Raises BatchRefused: another process has it open, or the files are not those of one batch. Raises StoreFailed.
     """
+    if os.path.lexists(results_path) and not os.path.isfile(results_path):
+        raise BatchRefused(f"{results_path} is no plain file; choose another --output.")
     with wrap_os_errors("create", results_path):
         make_private_directory(os.path.dirname(results_path))
     lock = FileLock(f"{results_path}{JOURNAL_SUFFIX}.lock")
