@@ -6,8 +6,13 @@ import json
 
 import pytest
 
+from kimi.application.batch.ports import AttemptOrder
+from kimi.application.batch.records import ORDERS, shape_result
 from kimi.application.batch.task_file import TaskDefaults, parse_tasks
-from kimi.domain.batch import BatchRefused, BatchTask, WorktreeSource
+from kimi.application.codec.envelope import encode_json
+from kimi.application.settings.flags import Flags
+from kimi.domain.batch import BatchRefused, BatchResult, BatchTask, WorktreeSource
+from kimi.domain.turn import UsageTotal
 
 FIRST = '{"id": "first", "prompt": "x", "work_dir": "."}'
 
@@ -26,8 +31,19 @@ def parse(*lines: str, defaults: TaskDefaults | None = None) -> list[BatchTask]:
         ('{"id": "a", "prompt": "x"}', ["line 3", "either work_dir or worktree"]),
         ('{"id": "a", "prompt": "x", "worktree": {"repo": "."}}', ["line 3", "worktree.repo", "repository, ref"]),
         ('{"id": "a", "prompt": "x", "work_dir": ".", "env": {"KEY": ["sk-secret"]}}', ["line 3", "env.KEY"]),
-        ('["a"]', ["line 3"]),
+        ('["a"]', ["line 3: this is not a JSON object."]),
         ("{", ["line 3", "not a JSON object"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "metadata": NaN}', ["line 3", "not a JSON object"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "metadata": "\\ud800"}', ["line 3", "not a JSON object"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "metadata": ' + "[" * 300, ["line 3", "recursion limit"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "timeout": true}', ["line 3", "timeout"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "timeout": "5"}', ["line 3", "timeout"]),
+        ('{"id": "a", "prompt": "x", "work_dir": "a\\u0000b"}', ["line 3", "work_dir", "NUL"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "agent": "a\\u0000b"}', ["line 3", "agent", "NUL"]),
+        ('{"id": "a", "prompt": "x", "worktree": {"repository": ".", "ref": "\\u0000"}}', ["line 3", "ref", "NUL"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "env": {"KEY=sk-secret": ""}}', ["line 3", "env"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "env": {"KEY": "sk-secret\\u0000"}}', ["line 3", "env", "NUL"]),
+        ('{"id": "a", "prompt": "x", "work_dir": ".", "env": {"": "sk-secret"}}', ["line 3", "env"]),
     ],
 )
 def test_a_wrong_line_is_told_with_its_number_and_fault(line: str, words: list[str]) -> None:
@@ -49,6 +65,24 @@ def test_three_faults_are_told_and_the_others_counted() -> None:
 def test_a_file_without_a_task_is_refused() -> None:
     with pytest.raises(BatchRefused, match="holds no task"):
         parse("", "  ")
+
+
+def test_a_file_may_come_from_another_editor() -> None:
+    """With a byte-order mark, and with the line ends of Windows."""
+    assert [one.id for one in parse(f"\ufeff{FIRST}\r\n", "\r\n", FIRST.replace("first", "b") + "\r\n")] == [
+        "first",
+        "b",
+    ]
+
+
+def test_metadata_comes_as_deep_as_a_result_can_hold_it() -> None:
+    deep = "[" * 150 + "1" + "]" * 150
+    (task,) = parse(f'{{"id": "a", "prompt": "x", "work_dir": ".", "metadata": {deep}}}')
+    result = BatchResult("a", "done", None, None, UsageTotal(), 0.0, 1, None, None, None, None, task.metadata)
+    assert json.loads(encode_json({"result": shape_result(result)}))["result"]["metadata"] == json.loads(deep)
+    assert b"[[[" in encode_json(
+        {"order": ORDERS.dump_python(AttemptOrder(task, "/", Flags(work_dir="/")), mode="json")}
+    )
 
 
 def test_paths_begin_where_the_file_is() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
 
 from kimi.domain.batch import BatchMode, BatchRefused, BatchTask, WorktreeSource
 
@@ -21,29 +23,45 @@ _ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _MAX_ERRORS_SHOWN: Final = 3
 
 
+def _check_text(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a NUL character cannot be used here")
+    return text
+
+
+def _check_variables(variables: dict[str, str]) -> dict[str, str]:
+    if any(not name or "=" in name or "\0" in name + value for name, value in variables.items()):
+        raise ValueError("a name has at least one character and no '=', and neither name nor value a NUL character")
+    return variables
+
+
+_Text: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(_check_text)]
+"""What is handed to the system: paths, names."""
+
+
 class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class _WorktreeLine(_Line):
-    repository: Annotated[str, Field(min_length=1)]
-    ref: Annotated[str, Field(min_length=1)] = "HEAD"
-    branch: Annotated[str, Field(min_length=1)] | None = None
+    repository: _Text
+    ref: _Text = "HEAD"
+    branch: _Text | None = None
 
 
 class _TaskLine(_Line):
     id: Annotated[str, Field(pattern=_ID_PATTERN)]
     prompt: Annotated[str, Field(min_length=1)]
-    work_dir: Annotated[str, Field(min_length=1)] | None = None
+    work_dir: _Text | None = None
     worktree: _WorktreeLine | None = None
-    model: str | None = None
-    agent: str | None = None
+    model: _Text | None = None
+    agent: _Text | None = None
     mode: BatchMode | None = None
-    timeout: Annotated[float, Field(gt=0, strict=False)] | None = None
+    timeout: Annotated[float, Field(gt=0)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_steps: Annotated[int, Field(ge=1)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] | None = None
-    env: dict[str, str] = {}
+    env: Annotated[dict[str, str], AfterValidator(_check_variables)] = {}
     metadata: Any = None
 
     @model_validator(mode="after")
@@ -72,6 +90,8 @@ def parse_tasks(lines: Iterable[bytes], path: str, defaults: TaskDefaults) -> li
     errors: list[str] = []
     lines_by_id: dict[str, int] = {}
     for number, text in enumerate(lines, 1):
+        if number == 1:
+            text = text.removeprefix(BOM_UTF8)
         if not text.strip():
             continue
         try:
@@ -94,9 +114,11 @@ def parse_tasks(lines: Iterable[bytes], path: str, defaults: TaskDefaults) -> li
 
 def _parse_line(text: bytes, directory: str, defaults: TaskDefaults) -> BatchTask:
     try:
-        value = json.loads(text)
-    except ValueError:
-        raise ValueError("this is not a JSON object") from None
+        value = from_json(text, allow_inf_nan=False)  # no deeper than can be written again
+    except ValueError as error:
+        raise ValueError(f"this is not a JSON object: {str(error).replace(' at line 1 ', ' at ')}") from None
+    if not isinstance(value, dict):
+        raise ValueError("this is not a JSON object")
     try:
         line = _TaskLine.model_validate(value)
     except ValidationError as error:

@@ -129,7 +129,7 @@ class JournalFile:
         for number, line in enumerate(content[:whole].splitlines(), 1):
             try:
                 self._apply(json.loads(line))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 text = f"{self._path}, line {number}: this is no record of a batch; choose another --output."
                 raise BatchRefused(text) from None
 
@@ -238,6 +238,6 @@ def _read_file(path: str) -> bytes:
 def _parse_object(line: bytes) -> dict[str, Any] | None:
     try:
         value: object = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
