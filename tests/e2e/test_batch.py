@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -212,6 +213,21 @@ def test_results_of_something_else_are_refused_and_left(place: Place) -> None:
     assert (status, "was changed after it got its result" in " ".join(stderr.split())) == (1, True)
 
 
+def test_a_full_disk_ends_a_batch_with_a_sentence_and_loses_nothing(place: Place) -> None:
+    batch = batch_of(place, *slow_tasks(8, 200))
+    with batch.started("-j", "4", "--workers", "2") as coordinator:
+        batch.wait_for_results(2)
+        unlimited = resource.RLIM_INFINITY
+        resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (batch.journal_path.stat().st_size + 30, unlimited))
+        assert coordinator.wait(30) == 1
+        assert coordinator.stderr is not None
+        stderr = " ".join(coordinator.stderr.read().decode().split())
+    assert stderr.startswith(f"Cannot write {batch.journal_path}: file too large; raise the limit"), stderr
+    assert all_gone(str(place.share))
+    assert batch.run()[0] == 0
+    assert batch.answers() == {f"t{number}": f"answer {number}" for number in range(8)}
+
+
 # --- budgets and workers ----------------------------------------------------------------------------------------
 
 
@@ -225,6 +241,14 @@ def test_total_tokens_hold_over_all_runs_of_a_batch(place: Place) -> None:
     assert batch.run("-j", "1", "--total-tokens", "300")[0] == 1
     assert len(batch.answers()) == 3
     assert batch.run("-j", "1", "--total-tokens", "601")[0] == 0
+
+
+def test_what_uses_up_the_tokens_and_is_done_keeps_its_result(place: Place) -> None:
+    """It is paid for; thrown away, the next run would pay for it again."""
+    spend = "text: done\nusage: input_other=60 output=40"
+    batch = batch_of(place, *(task(f"t{number}", spend) for number in range(6)))
+    assert batch.run("-j", "1", "--total-tokens", "250")[0] == 1
+    assert (len(batch.answers()), batch.records("ended")) == (3, [])
 
 
 @pytest.mark.spec("R-441")
@@ -260,6 +284,34 @@ def test_a_task_that_ends_its_worker_fails_and_takes_no_other_along(place: Place
     result = by_id(batch)["poison"]
     assert (result["status"], result["error"]["code"], result["attempts"]) == ("failed", "worker_lost", 3)
     assert [one["status"] for one in batch.results()].count("done") == 4
+
+
+def test_workers_that_do_not_start_end_the_batch_and_fail_no_task(place: Place) -> None:
+    batch = batch_of(place, *(task(f"t{number}") for number in range(4)))
+    trap = place.root / "trap"
+    trap.mkdir()
+    (trap / "sitecustomize.py").write_text(
+        "import os, sys\nif 'kimi.interfaces.batch.worker' in sys.orig_argv: os._exit(7)\n"
+    )
+    place.environ["PYTHONPATH"] = str(trap)
+    status, stderr = batch.run()
+    told = " ".join(stderr.split())
+    assert (status, batch.results()) == (1, [])
+    assert told.startswith("No worker of the batch could be started: the last one ended with status 7"), told
+    del place.environ["PYTHONPATH"]
+    assert batch.run()[0] == 0
+    assert {one["attempts"] for one in batch.results()} == {1}
+
+
+def test_commands_cannot_read_keys_from_the_processes_of_a_batch(place: Place) -> None:
+    secret = f"sk-{os.urandom(8).hex()}"
+    look = f'cat /proc/[0-9]*/environ 2>/dev/null | tr -c "[:print:]" "\\n" | grep -a {secret} > seen; echo > looked'
+    call = json.dumps({"id": "c", "name": "Shell", "arguments": json.dumps({"command": look})})
+    batch = batch_of(place, task("a", f"tool_call: {call}"))
+    place.environ["KIMI_API_KEY"] = secret
+    batch.run()
+    directory = place.root / "work/a"
+    assert ((directory / "looked").exists(), (directory / "seen").read_text()) == (True, "")
 
 
 @pytest.mark.spec("R-448")

@@ -24,6 +24,10 @@ class WorkerLost(KimiError):
     """The worker that an attempt ran in has died, or does not respond; nothing is known of the attempt."""
 
 
+class WorkerNotStarted(KimiError):
+    """The worker that an attempt was meant for could not be started; the attempt has not begun."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
     """One attempt at a task, with all that a worker must know. `flags` are those of the program, without the task."""
@@ -41,7 +45,8 @@ class WorkerPool(Protocol):
         """Run one attempt to its end. With `alone` nothing else runs in its worker.
 
         Its session is opened at once; `slot` is entered before its turn begins, and left when the turn has ended.
-        Cancelled: the attempt is ended, and its programs with it, before this raises. Raises WorkerLost.
+        Cancelled: the attempt is ended, and its programs with it, before this raises; if it was done by then, its
+        outcome is returned all the same. Raises WorkerLost, WorkerNotStarted.
         """
         ...
 

@@ -17,6 +17,7 @@ from kimi.application.batch.ports import (
     BatchWorktrees,
     TaskProgress,
     WorkerLost,
+    WorkerNotStarted,
     WorkerPool,
 )
 from kimi.application.settings.flags import Flags
@@ -33,12 +34,16 @@ from kimi.domain.batch import (
     WorktreeFailed,
     add_usage,
 )
+from kimi.domain.errors import KimiError
 from kimi.domain.turn import UsageTotal
 
 logger = logging.getLogger(__name__)
 
 MAX_LOSSES: Final = 3
 """After so many lost workers a task has failed: probably it is the task that ends them."""
+
+MAX_FAILED_STARTS: Final = 3
+"""After so many workers that could not be started, one after the other for one task, the batch ends."""
 
 LONGEST_PAUSE_S: Final = 60.0
 
@@ -88,6 +93,7 @@ class BatchRun:
         self._limits = limits
         self._scope = anyio.CancelScope()
         self._slots = anyio.Semaphore(limits.jobs)
+        self._failure: KimiError | None = None
         known = parts.journal.tasks
         for task in tasks:
             _check_unchanged(task, known.get(task.id))
@@ -107,6 +113,7 @@ class BatchRun:
         """Run the open tasks, `jobs` of them at the same time; return the state at the end.
 
         While they run, worktrees and sessions of the next ones are prepared, and results of the last ones recorded.
+        Raises StoreFailed, BatchRefused: what is not done yet is left for the next run.
         """
         ahead = anyio.Semaphore(2 * self._limits.jobs)
         if self._limits.max_seconds is not None:
@@ -116,6 +123,8 @@ class BatchRun:
                 for task in self._open:
                     await ahead.acquire()
                     running.start_soon(self._run_to_result, task, ahead)
+        if self._failure is not None:
+            raise self._failure
         if self._scope.cancelled_caught and self.state.stopped_by is None:
             self.state.stopped_by = "time"
         return self.state
@@ -125,6 +134,9 @@ class BatchRun:
             outcome, worktree = await self._run_task(task)
             with anyio.CancelScope(shield=True):  # the task is done now: its record must not be cut short
                 await self._record_result(task, outcome, worktree)
+        except KimiError as error:  # all tasks meet it now, and it is told once
+            self._failure = self._failure or error
+            self._scope.cancel()
         finally:
             ahead.release()
 
@@ -139,13 +151,22 @@ class BatchRun:
     async def _run_task(self, task: BatchTask) -> tuple[AttemptOutcome, BatchWorktree | None]:
         """Attempt a task until it need not be tried again; return how the last attempt ended, and where it worked."""
         journal = self._parts.journal
+        failed_starts = 0
         while True:
             before = journal.tasks.get(task.id, TaskProgress())
             try:
                 worktree = await self._make_worktree(task, before) if task.worktree else None
             except WorktreeFailed as error:
                 return AttemptOutcome("failed", error=BatchError("worktree", str(error))), None
-            outcome = await self._attempt(task, worktree)
+            try:
+                outcome = await self._attempt(task, worktree)
+            except WorkerNotStarted as error:
+                failed_starts += 1
+                if failed_starts == MAX_FAILED_STARTS:
+                    raise BatchRefused(f"No worker of the batch could be started: {error}") from error
+                await anyio.sleep(self._parts.pause(failed_starts))
+                continue
+            failed_starts = 0
             progress = journal.tasks[task.id]
             if outcome is None:
                 if progress.losses >= MAX_LOSSES:

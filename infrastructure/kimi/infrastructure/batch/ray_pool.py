@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, cast
 
 import anyio
 
-from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage, WorkerLost
+from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage, WorkerLost, WorkerNotStarted
 from kimi.application.batch.records import ORDERS, OUTCOMES, USAGES
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.batch import AttemptOutcome, BatchRefused
@@ -119,6 +119,8 @@ class WorkerActor:
                 send(encode_json({"outcome": OUTCOMES.dump_python(outcome)}))
         except WorkerLost:
             send(encode_json({"lost": True}))
+        except WorkerNotStarted as error:
+            send(encode_json({"not_started": str(error)}))
         finally:
             del self._scopes[key], self._admitted[key]
             close()
@@ -182,11 +184,16 @@ class _RayWorker:
                         on_usage(USAGES.validate_python(message["usage"]))
                     elif "outcome" in message:
                         return OUTCOMES.validate_python(message["outcome"])
+                    elif "not_started" in message:
+                        self._lose()
+                        raise WorkerNotStarted(message["not_started"])
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(2 * CANCEL_S), suppress(self._lost_errors):
                 await self._actor.cancel.remote(key)
-                async for _ in messages:
-                    pass
+                async for reference in messages:
+                    outcome = json.loads(await reference).get("outcome")
+                    if outcome is not None and outcome["status"] == "done":
+                        return OUTCOMES.validate_python(outcome)
             raise
         raise self._lose()
 

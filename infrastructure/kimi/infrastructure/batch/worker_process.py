@@ -19,7 +19,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import Process
 
-from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage, WorkerLost
+from kimi.application.batch.ports import AttemptOrder, AttemptSlot, OnUsage, WorkerLost, WorkerNotStarted
 from kimi.application.batch.records import ORDERS, OUTCOMES, USAGES
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.batch import AttemptOutcome, BatchError
@@ -71,7 +71,8 @@ class WorkerProcess:
         self._attempts: dict[str, _RunningAttempt] = {}
         self._started = anyio.Event()
         self._heard = math.inf
-        self._closing = False
+        self._has_begun = False
+        """Whether it has said anything."""
         self.is_lost = False
         """Whether it has ended, or cannot be started; then it takes no further attempts."""
 
@@ -95,10 +96,10 @@ class WorkerProcess:
         finally:
             self.is_lost = True
             self._started.set()
-            for attempt in self._attempts.values():
-                attempt.end()
             with anyio.CancelScope(shield=True):
                 await self._end()
+            for attempt in self._attempts.values():
+                attempt.end()
 
     async def run(self, order: AttemptOrder, on_usage: OnUsage, slot: AttemptSlot) -> AttemptOutcome:
         """See `WorkerPool.run`."""
@@ -109,6 +110,8 @@ class WorkerProcess:
             await self._started.wait()
             await self._send({"type": "run", "key": key, "order": ORDERS.dump_python(order, mode="json")})
             await attempt.ready.wait()
+            if attempt.ended.is_set() and attempt.outcome is None:
+                raise self._describe_loss()
             async with slot:
                 if not attempt.ended.is_set():
                     await self._send({"type": "go", "key": key})
@@ -118,17 +121,18 @@ class WorkerProcess:
                 with anyio.move_on_after(CLOSE_S, shield=True):  # what was done need not be done again
                     await attempt.ended.wait()
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_S), suppress(WorkerLost):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_S), suppress(WorkerLost, WorkerNotStarted):
                 await self._send({"type": "cancel", "key": key})
                 await attempt.ended.wait()
-            raise
+            if attempt.outcome is None or attempt.outcome.status != "done":
+                raise
         finally:
             del self._attempts[key]
         if attempt.outcome is not None:
             return attempt.outcome
         if attempt.turned.is_set():
             self.kill()  # has no effect on one that has ended
-            raise WorkerLost("The worker process has ended.")
+            raise self._describe_loss()
         self.kill()
         text = f"It took longer than {order.task.timeout_s:g} s and could not be ended; its worker was killed."
         return AttemptOutcome("timeout", seconds=limit, error=BatchError("timeout", text))
@@ -162,21 +166,29 @@ class WorkerProcess:
             **extra,
         )
 
+    def _describe_loss(self) -> WorkerLost | WorkerNotStarted:
+        status = None if self._process is None else self._process.returncode
+        ended = "" if status is None else f" with status {status}"
+        if self._has_begun:
+            return WorkerLost(f"The worker process has ended{ended}.")
+        return WorkerNotStarted(f"the last one ended{ended} before it said anything; see the log, and try again.")
+
     async def _send(self, message: Mapping[str, Any]) -> None:
         if self.is_lost or self._process is None or self._process.stdin is None:
-            raise WorkerLost("The worker process has ended.")
+            raise self._describe_loss()
         try:
             # Shielded: half a line would make the worker misunderstand every later one.
             with anyio.CancelScope(shield=True):
                 await self._process.stdin.send(encode_json(message) + b"\n")
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise WorkerLost("The worker process has ended.") from error
+            raise self._describe_loss() from error
 
     async def _read_messages(self, process: Process) -> None:
         assert process.stdout is not None
         pieces: list[bytes] = []
         async for block in process.stdout:
             self._heard = anyio.current_time()
+            self._has_begun = True
             *lines, rest = block.split(b"\n")
             for line in lines:
                 self._handle(b"".join((*pieces, line)))

@@ -39,6 +39,7 @@ from kimi.interfaces.bootstrap.opening import leave_last_session, load_settings,
 from kimi.interfaces.print.background_wait import wait_for_tasks
 from kimi.interfaces.print.failure import classify_error
 from kimi.interfaces.process.log import hide_secrets, mask_secrets
+from kimi.interfaces.process.self_protection import hide_secrets_of_process
 
 logger = logging.getLogger("kimi.batch")
 
@@ -102,6 +103,8 @@ def _load_settings(order: AttemptOrder, variables: Mapping[str, str]) -> Setting
     mode = order.task.mode or default_mode(order.flags)
     settings = load_settings(build_flags(order, mode), variables)
     hide_secrets(settings.secret_values)
+    if settings.secret_variables:
+        hide_secrets_of_process(settings.secret_variables, settings.secret_values)
     return settings.model_copy(update={"unattended": mode in ("afk", "plan")})
 
 
