@@ -228,6 +228,31 @@ def test_a_full_disk_ends_a_batch_with_a_sentence_and_loses_nothing(place: Place
     assert batch.answers() == {f"t{number}": f"answer {number}" for number in range(8)}
 
 
+def test_workers_that_hang_on_are_told_from_another_coordinator(place: Place) -> None:
+    """A stopped worker cannot notice that its coordinator has died, and would go on with it later."""
+    batch = batch_of(place, task("a", "delay_ms: 60000\ntext: late"))
+    with batch.started("--workers", "1") as coordinator:
+        batch.wait_for_start()
+        (worker,) = find_below(coordinator.pid)
+        os.kill(worker, signal.SIGSTOP)
+        coordinator.kill()
+        coordinator.wait()
+        try:
+            status, stderr = batch.run()
+        finally:
+            os.kill(worker, signal.SIGKILL)
+    assert (status, "Workers of a `kimi batch`" in " ".join(stderr.split())) == (1, True)
+
+
+def test_a_directory_that_no_result_could_name_is_refused(place: Place) -> None:
+    directory = place.root / os.fsdecode(b"d\xff")
+    (directory / "work").mkdir(parents=True)
+    batch = Batch(place, directory / "tasks.jsonl")
+    batch.path.write_text(json.dumps(task("a", work_dir="work")))
+    status, stderr = batch.run()
+    assert (status, "is not UTF-8" in stderr, set(os.listdir(directory))) == (1, True, {"work", "tasks.jsonl"})
+
+
 # --- budgets and workers ----------------------------------------------------------------------------------------
 
 

@@ -215,11 +215,13 @@ def _acquire(lock: FileLock, results_path: str) -> None:
     deadline = time.monotonic() + HOLD_LOCK_WAIT_S
     with wrap_os_errors("write", results_path):
         while not lock.try_acquire():
-            if time.monotonic() > deadline or read_start_mark(lock.read_owner() or 0):
-                raise BatchRefused(
-                    f"Another `kimi batch` (process {lock.read_owner()}) writes {results_path}; wait for its end, or "
-                    "choose another --output."
-                )
+            owner = lock.read_owner()
+            if read_start_mark(owner or 0):
+                text = f"Another `kimi batch` (process {owner}) writes {results_path}"
+                raise BatchRefused(f"{text}; wait for its end, or choose another --output.")
+            if time.monotonic() > deadline:
+                text = f"Workers of a `kimi batch` (process {owner}) still run for {results_path}"
+                raise BatchRefused(f"{text}; end them, or choose another --output.")
             time.sleep(_RETRY_S)
 
 

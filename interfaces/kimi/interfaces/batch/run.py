@@ -12,6 +12,7 @@ from typing import Final
 from kimi.application.batch.ports import WorkerPool
 from kimi.application.batch.run_batch import BatchParts, BatchRun, BatchState
 from kimi.application.batch.task_file import TaskDefaults, parse_tasks
+from kimi.application.codec.envelope import replace_surrogates
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.batch import BatchLimits, BatchRefused, BatchTask
@@ -90,6 +91,9 @@ def _open_pool(
 
 
 def _read_tasks(options: BatchOptions) -> list[BatchTask]:
+    for path in (options.tasks_path, options.results_path):
+        if (shown := replace_surrogates(path)) != path:  # journal, results and workers could not name what is there
+            raise BatchRefused(f"The path {shown} is not UTF-8; rename its directory or the file.")
     try:
         with open(options.tasks_path, "rb") as lines:
             return parse_tasks(lines, options.tasks_path, options.defaults)
