@@ -391,6 +391,13 @@ def read_terminal(reader: int) -> str:
     return b"".join(blocks).decode()
 
 
+def test_a_batch_runs_without_stderr(place: Place) -> None:
+    batch = batch_of(place, task("a"))
+    script = ("sh", "-c", 'exec "$@" 2>&-', "sh", *kimi_command(), "batch", str(batch.path))
+    assert subprocess.run(script, cwd=place.work, env=place.full_environ(), check=False).returncode == 0
+    assert batch.answers() == {"a": "answer of a"}
+
+
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 def test_a_cluster_without_ray_is_told_what_to_install(place: Place) -> None:
     status, stderr = batch_of(place, task("a")).run("--ray", "local")

@@ -68,7 +68,15 @@ def batch(
         TaskDefaults(timeout, max_tokens, retries),
         ray,
     )
-    return start_driver(context.obj, os.environ, serve=partial(run_batch, options, os.dup(2)))
+    return start_driver(context.obj, os.environ, serve=partial(run_batch, options, _copy_stderr()))
+
+
+def _copy_stderr() -> int:
+    """Return a descriptor of stderr that stays when the streams are taken; -1 if it is closed."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return -1
 
 
 def run_command(arguments: Sequence[str], flags: Flags) -> int:
