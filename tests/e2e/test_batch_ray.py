@@ -77,8 +77,10 @@ def test_a_cluster_gives_the_same_results_whatever_is_killed(place: Place) -> No
         options = ("-j", "8", "--workers", "2", "--ray", address)
         kill_coordinators(batch, options)
         assert comes_true(lambda: not find_workers(place), 30)
+        starts = len(batch.records("started"))
         with batch.started(*options) as coordinator:
-            assert comes_true(lambda: len(find_workers(place)) == 2, 60)
+            # A worker that has said nothing yet is none that can be lost; eight attempts are those of both workers.
+            assert comes_true(lambda: len(batch.records("started")) >= starts + 8, 60)
             worker, *_ = find_workers(place)
             os.kill(worker, signal.SIGKILL)
             assert comes_true(lambda: len(batch.records("ended")) > 0, 30)

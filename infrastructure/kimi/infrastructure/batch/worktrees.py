@@ -30,6 +30,8 @@ class GitWorktrees:
 
     directory: str
     environ: Mapping[str, str] = field(repr=False)
+    lock_fd: int | None = None
+    """The lock of the batch. git holds it, too: one that outlives this process must end before the next one begins."""
     _locks: dict[str, threading.Lock] = field(default_factory=dict[str, threading.Lock])
     """One for each repository: git itself would refuse changes that meet."""
 
@@ -97,7 +99,7 @@ class GitWorktrees:
         """Return the options of git that leave out what the repository's configuration names as filters."""
         query = ("config", "--show-scope", "--name-only", "--get-regexp", r"^filter\.")
         # Nothing but a line feed ends a name here, and none is cut or replaced: it would not be switched off.
-        output, error, status = _read_git(directory, query, self.environ)
+        output, error, status = self._read_git(directory, query)
         if status not in (0, 1):  # 1: there is none
             raise _describe_failure(query, directory, error, status)
         lines = output.split("\n")
@@ -111,28 +113,30 @@ class GitWorktrees:
 
     def _git(self, directory: str, *arguments: str, off: Sequence[str] = ()) -> str:
         """Run git; `off` are those of `_switch_filters_off`, for commands that write or compare files."""
-        output, error, status = _read_git(directory, (*off, *arguments), self.environ)
+        output, error, status = self._read_git(directory, (*off, *arguments))
         if status != 0:
             raise _describe_failure(arguments, directory, error, status)
         return output.strip("\n")
+
+    def _read_git(self, directory: str, arguments: Sequence[str]) -> tuple[str, str, int]:
+        """Return what git writes to stdout and stderr, and its status."""
+        held = () if self.lock_fd is None else (self.lock_fd,)
+        git = start_git(directory, arguments, self.environ, stderr=subprocess.PIPE, held_fds=held)
+        if git is None:
+            raise WorktreeFailed(
+                f"git cannot be used in {directory}: it is not installed, or the repository is another's."
+            )
+        timer = threading.Timer(TIMEOUT_S, kill_git, (git,))
+        timer.start()
+        try:
+            output, error = git.communicate()
+        finally:
+            timer.cancel()
+            with suppress(OSError):
+                kill_git(git)
+        return os.fsdecode(output), error.decode("utf-8", "replace"), git.returncode
 
 
 def _describe_failure(arguments: Sequence[str], directory: str, error: str, status: int) -> WorktreeFailed:
     reason = " ".join(error.split()).removeprefix("fatal: ")[:500] or f"status {status}"
     return WorktreeFailed(f"git {arguments[0]} failed in {directory}: {reason}")
-
-
-def _read_git(directory: str, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str, int]:
-    """Return what git writes to stdout and stderr, and its status."""
-    git = start_git(directory, arguments, environ, stderr=subprocess.PIPE)
-    if git is None:
-        raise WorktreeFailed(f"git cannot be used in {directory}: it is not installed, or the repository is another's.")
-    timer = threading.Timer(TIMEOUT_S, kill_git, (git,))
-    timer.start()
-    try:
-        output, error = git.communicate()
-    finally:
-        timer.cancel()
-        with suppress(OSError):
-            kill_git(git)
-    return os.fsdecode(output), error.decode("utf-8", "replace"), git.returncode

@@ -56,9 +56,16 @@ _PLAIN_ENTRIES = ("HEAD", "config", "index", "refs", "objects", "packed-refs", "
 
 
 def start_git(
-    work_dir: str, arguments: Sequence[str], environ: Mapping[str, str], *, stderr: int = subprocess.DEVNULL
+    work_dir: str,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    stderr: int = subprocess.DEVNULL,
+    held_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes] | None:
     """Start git for the project of a work directory, in a session of its own; its output is a pipe.
+
+    It keeps the descriptors `held_fds` open until it ends, where the system can.
 
     Returns None where there is no git, no repository, or one that belongs to another user or leads elsewhere.
     """
@@ -79,6 +86,7 @@ def start_git(
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,
+            pass_fds=held_fds if os.name == "posix" else (),
         )
     except OSError:
         return None

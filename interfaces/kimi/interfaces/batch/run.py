@@ -63,7 +63,7 @@ def run_batch(options: BatchOptions, stderr_fd: int, flags: Flags, settings: Set
     with open_journal(options.results_path) as journal:
         process = DriverProcess(streams, _EXIT_RULES)
         worktree_dir = f"{os.path.splitext(options.results_path)[0]}.worktrees"
-        worktrees = build_worktrees(worktree_dir, os.environ)
+        worktrees = build_worktrees(worktree_dir, os.environ, journal.lock_fd)
         # At once, and not by each attempt: the file with them grows with the batch, and they would wait for its lock.
         directories = (task.work_dir or os.path.join(worktree_dir, task.id) for task in tasks)
         store_last_sessions(settings.share_dir, dict.fromkeys(directories))

@@ -236,11 +236,11 @@ def store_last_sessions(share_dir: str, session_ids: Mapping[str, str | None]) -
     set_last_session_ids(share_dir, session_ids)
 
 
-def build_worktrees(directory: str, environ: Mapping[str, str]) -> BatchWorktrees:
-    """Return the maker of worktrees below a directory."""
+def build_worktrees(directory: str, environ: Mapping[str, str], lock_fd: int | None) -> BatchWorktrees:
+    """Return the maker of worktrees below a directory; its git holds the descriptor of the batch's lock."""
     from kimi.infrastructure.batch.worktrees import GitWorktrees
 
-    return GitWorktrees(directory, environ)
+    return GitWorktrees(directory, environ, lock_fd)
 
 
 def open_local_pool(
