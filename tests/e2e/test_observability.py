@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -78,6 +82,9 @@ def test_metrics_count_tokens_and_the_success_of_tools(tmp_path: Path) -> None:
         "kimi.session.open.duration",
         "process.memory.usage",
     } <= collector.metrics.keys()
+    assert collector.bounds["gen_ai.client.operation.duration"][:3] == [0.01, 0.02, 0.04]  # of the conventions
+    assert collector.bounds["kimi.tool.duration"][-1] == 81.92
+    assert collector.bounds["gen_ai.client.token.usage"][-1] == 4**13
 
 
 @pytest.mark.spec("R-450")
@@ -94,6 +101,22 @@ def test_a_subagent_is_a_span_inside_its_call(tmp_path: Path) -> None:
     inner = collector.named("invoke_agent explore")
     assert inner.parent_id == collector.named("execute_tool Agent").span_id
     assert [span.parent_id for span in collector.spans if span.name == "step 1"].count(inner.span_id) == 1
+
+
+@pytest.mark.spec("R-450")
+def test_the_turns_of_a_flow_are_inside_its_own(tmp_path: Path) -> None:
+    with otlp_collector() as collector:
+        place = observed(tmp_path, collector)
+        place.script("text: one", "text: two <choice>STOP</choice>")
+        with place.wire("--max-ralph-iterations", "1") as kimi:
+            kimi.initialize()
+            assert kimi.prompt("go")["result"] == {"status": "finished"}
+            assert kimi.finish() == 0
+    turns = [span for span in collector.spans if span.name == "invoke_agent default"]
+    *inner, outer = sorted(turns, key=lambda span: span.seconds)
+    assert len(inner) == 2
+    assert {span.parent_id for span in inner} == {outer.span_id}
+    assert outer.seconds > sum(span.seconds for span in inner)
 
 
 @pytest.mark.spec("R-450")
@@ -148,3 +171,83 @@ def test_enabling_without_the_library_names_what_to_install(tmp_path: Path) -> N
     answered = place.run("--print", "--prompt", "go", cold=True)
     assert answered.returncode == 1
     assert b"kimi-wire[otel]" in answered.stdout + answered.stderr
+
+
+def run_embedding_program(tmp_path: Path, program: str, *, blocked: str = "") -> subprocess.CompletedProcess[bytes]:
+    """Run a program that embeds an agent whose configuration enables spans; modules below `blocked` are not there."""
+    (tmp_path / "config.toml").write_text(ENABLED, encoding="utf-8")
+    prelude = f"import sys\nsys.modules[{blocked!r}] = None\n" if blocked else ""
+    environ = {**os.environ, "KIMI_SHARE_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", prelude + EMBEDDING + textwrap.dedent(program)]
+    return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, timeout=30, check=False)
+
+
+EMBEDDING = """
+import asyncio, logging
+from kimi.interfaces.embed import ConfigError, open_agent, scripted_call, scripted_model
+"""
+
+
+@pytest.mark.spec("R-453")
+def test_a_failing_span_processor_of_the_embedder_fails_no_turn(tmp_path: Path) -> None:
+    done = run_embedding_program(
+        tmp_path,
+        """
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+        class Failing(SpanProcessor):
+            def on_start(self, span, parent_context=None):
+                raise RuntimeError("start")
+
+        provider = TracerProvider()
+        provider.add_span_processor(Failing())
+        trace.set_tracer_provider(provider)
+
+        async def main():
+            model = scripted_model(scripted_call("SetTodoList", todos=[]), "text: ok")
+            async with open_agent(work_dir=".", model=model) as agent:
+                print(await agent.ask("go"))
+
+        asyncio.run(main())
+        """,
+    )
+    assert (done.returncode, done.stdout) == (0, b"ok\n"), done.stderr
+
+
+def test_an_embedder_needs_no_exporter_of_ours(tmp_path: Path) -> None:
+    done = run_embedding_program(
+        tmp_path,
+        """
+        async def main():
+            async with open_agent(work_dir=".", model=scripted_model("text: ok")) as agent:
+                print(await agent.ask("go"))
+
+        asyncio.run(main())
+        """,
+        blocked="opentelemetry.exporter",
+    )
+    assert (done.returncode, done.stdout) == (0, b"ok\n"), done.stderr
+
+
+@pytest.mark.spec("R-454")
+def test_an_embedder_without_the_library_keeps_no_session_locked(tmp_path: Path) -> None:
+    done = run_embedding_program(
+        tmp_path,
+        """
+        raised = []  # an error that is kept keeps what its frames hold
+
+        async def main():
+            for _ in range(2):
+                try:
+                    async with open_agent(work_dir=".", model=scripted_model("text: ok"), session="one"):
+                        pass
+                except ConfigError as error:
+                    raised.append(error)
+                    print("kimi-wire[otel]" in str(error))
+
+        asyncio.run(main())
+        """,
+        blocked="opentelemetry",
+    )
+    assert (done.returncode, done.stdout) == (0, b"True\nTrue\n"), done.stderr

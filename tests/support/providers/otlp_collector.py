@@ -34,6 +34,8 @@ class Collector:
     url: str
     spans: list[CollectedSpan] = field(default_factory=list[CollectedSpan])
     metrics: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
+    bounds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """The upper bounds of the buckets of each histogram."""
     service: dict[str, Any] = field(default_factory=dict[str, Any])
     raw: list[bytes] = field(default_factory=list[bytes])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -55,7 +57,9 @@ class Collector:
             for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 for scope in resource.scope_metrics:
                     for metric in scope.metrics:
-                        points = (*metric.histogram.data_points, *metric.gauge.data_points)
+                        points = (*metric.histogram.data_points, *metric.sum.data_points)
+                        for point in metric.histogram.data_points:
+                            self.bounds[metric.name] = list(point.explicit_bounds)
                         self.metrics[metric.name] = [_decode(point.attributes) for point in points]
 
 

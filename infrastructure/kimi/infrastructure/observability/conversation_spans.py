@@ -17,17 +17,31 @@ from kimi.domain.events.event import (
     Event,
     StepBegin,
     StepInterrupted,
+    StepRetry,
     SubagentEvent,
+    ToolCallStarted,
     ToolResult,
     TurnBegin,
     TurnEnd,
 )
 from kimi.domain.events.request import ApprovalRequest
-from kimi.infrastructure.observability.instruments import Instruments
+from kimi.infrastructure.observability.instruments import Instruments, log_failures
 
 _CANCELLED: Final = "cancelled"
 _OBSERVED: Final = frozenset(
-    (TurnBegin, TurnEnd, StepBegin, StepInterrupted, ToolCall, ToolResult, ApprovalRequest, ApprovalResponse)
+    (
+        TurnBegin,
+        TurnEnd,
+        StepBegin,
+        StepInterrupted,
+        StepRetry,
+        ToolCall,
+        ToolCallStarted,
+        ToolResult,
+        ApprovalRequest,
+        ApprovalResponse,
+        SubagentEvent,
+    )
 )
 
 
@@ -36,18 +50,22 @@ class _OpenSpan:
     """A span that has not ended, and the attributes of its measurement."""
 
     span: Span
-    labels: dict[str, AttributeValue] = field(default_factory=dict[str, AttributeValue])
+    labels: dict[str, AttributeValue]
     began: float = field(default_factory=perf_counter)
 
 
 @dataclass(slots=True)
-class _AgentSpans:
-    """The open spans of the main agent, or of a subagent."""
+class _TracedTurn:
+    """An open turn of an agent, with what is open inside. `outside` is where its span is, `around` the flow's turn."""
 
-    outside: Context = field(default_factory=context.get_current)
-    turn: _OpenSpan | None = None
+    turn: _OpenSpan
+    outside: Context
+    around: _TracedTurn | None
     step: Span | None = None
+    named: dict[str, str] = field(default_factory=dict[str, str])
+    """The tools of calls that the model still writes, or that have not begun."""
     calls: dict[str, _OpenSpan] = field(default_factory=dict[str, _OpenSpan])
+    approvals: dict[str, _OpenSpan] = field(default_factory=dict[str, _OpenSpan])
 
 
 class ConversationSpans:
@@ -61,99 +79,108 @@ class ConversationSpans:
         self._instruments = instruments
         self._common: dict[str, AttributeValue] = {"gen_ai.conversation.id": session_id}
         self._agent_name = agent_name
-        self._agents: dict[str | None, _AgentSpans] = {}
-        self._approvals: dict[str, _OpenSpan] = {}
+        self._turns: dict[str | None, _TracedTurn] = {}
 
     def observe(self, event: Event) -> None:
         """See `kimi.application.ports.ObserveEvent`."""
-        if isinstance(event, SubagentEvent):
-            self._handle(event.event, event.agent_id, event)
-        else:
-            self._handle(event, None, None)
+        # First what nearly every event needs: a text comes in thousands of pieces.
+        if type(event) in _OBSERVED:
+            with log_failures():
+                self._handle(event)
 
     def close(self) -> None:
-        """End all spans that are still open. Idempotent."""
-        for agent_id in list(self._agents):
-            self._end_turn(agent_id)
-        for waiting in self._approvals.values():
-            waiting.span.end()
-        self._approvals.clear()
+        """End all spans that are still open. Idempotent. Raises nothing."""
+        for agent_id in list(self._turns):
+            while agent_id in self._turns:
+                with log_failures():
+                    self._end_turn(agent_id)
 
-    def _handle(self, event: Event, agent_id: str | None, origin: SubagentEvent | None) -> None:
-        if type(event) not in _OBSERVED:
-            return
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, SubagentEvent):
+            self._handle_of_agent(event.event, event.agent_id, event)
+        elif isinstance(event, ApprovalRequest | ToolCallStarted):
+            self._handle_of_agent(event, event.agent_id, None)  # a subagent's, too, are not wrapped
+        else:
+            self._handle_of_agent(event, None, None)
+
+    def _handle_of_agent(self, event: Event, agent_id: str | None, origin: SubagentEvent | None) -> None:
+        if isinstance(event, TurnBegin):
+            self._begin_turn(agent_id, origin)
+        elif isinstance(event, ApprovalResponse):
+            self._take_answer(event)
+        elif (turn := self._turns.get(agent_id)) is not None:
+            self._handle_in_turn(event, agent_id, turn)
+
+    def _handle_in_turn(self, event: Event, agent_id: str | None, turn: _TracedTurn) -> None:
         match event:
-            case TurnBegin():
-                self._begin_turn(agent_id, origin)
             case TurnEnd():
-                self._finish_turn(agent_id)
+                self._end_turn(agent_id)
+                context.attach(turn.outside)
             case StepBegin():
-                self._begin_step(event, agent_id)
-            case StepInterrupted():
-                self._interrupt_step(agent_id)
+                self._begin_step(event, turn)
+            case StepInterrupted() if turn.step is not None:
+                turn.step.set_status(Status(StatusCode.ERROR))
+            case StepRetry():
+                turn.named.clear()  # what the failed attempt has streamed is discarded
             case ToolCall():
-                self._begin_call(event, agent_id)
+                turn.named[event.id] = event.function.name
+            case ToolCallStarted():
+                self._begin_call(event.tool_call_id, turn)
             case ToolResult():
-                self._end_call(event, agent_id)
+                self._begin_call(event.tool_call_id, turn)  # one that was refused has not begun
+                if (call := turn.calls.pop(event.tool_call_id, None)) is not None:
+                    self._end_call(call, "tool_error" if event.return_value.is_error else None)
             case ApprovalRequest():
-                self._ask(event)
-            case ApprovalResponse():
-                self._take_answer(event)
+                self._ask(event, turn)
             case _:
                 pass
 
     def _begin_turn(self, agent_id: str | None, origin: SubagentEvent | None) -> None:
-        self._end_turn(agent_id)  # the one before broke off, if it is still open
+        around = self._turns.get(agent_id)
+        outside = context.get_current()
+        if around is not None and around.step is not None:
+            # Only the turn of a flow has turns inside, and no step before them: the end of this one was lost.
+            outside = around.outside
+            self._end_turn(agent_id)
+            around = None
         name = (origin.subagent_type or "subagent") if origin else self._agent_name
         labels: dict[str, AttributeValue] = {"gen_ai.agent.name": name}
         attributes = {**self._common, **labels, "gen_ai.operation.name": "invoke_agent"}
         if agent_id is not None:
             attributes["gen_ai.agent.id"] = agent_id
-        agent = self._agents[agent_id] = _AgentSpans()
-        parent = self._find_call(origin.parent_tool_call_id) if origin else None
-        within = agent.outside if parent is None else trace.set_span_in_context(parent.span, agent.outside)
+        within = outside
+        if origin is not None and (main := self._turns.get(None)) and origin.parent_tool_call_id in main.calls:
+            within = trace.set_span_in_context(main.calls[origin.parent_tool_call_id].span, outside)
         span = self._instruments.tracer.start_span(f"invoke_agent {name}", within, attributes=attributes)
-        agent.turn = _OpenSpan(span, labels)
-        context.attach(trace.set_span_in_context(span, agent.outside))
+        self._turns[agent_id] = _TracedTurn(_OpenSpan(span, labels), outside, around)
+        context.attach(trace.set_span_in_context(span, outside))
 
-    def _begin_step(self, event: StepBegin, agent_id: str | None) -> None:
-        agent = self._agents.get(agent_id)
-        if agent is None or agent.turn is None:
+    def _begin_step(self, event: StepBegin, turn: _TracedTurn) -> None:
+        if turn.step is not None:
+            turn.step.end()
+        within = trace.set_span_in_context(turn.turn.span, turn.outside)
+        turn.step = self._instruments.tracer.start_span(f"step {event.n}", within, attributes={"kimi.step": event.n})
+        context.attach(trace.set_span_in_context(turn.step, turn.outside))
+
+    def _begin_call(self, call_id: str, turn: _TracedTurn) -> None:
+        """Begin the span of a call when its arguments are complete: what the model takes to write them is no part."""
+        if (name := turn.named.pop(call_id, None)) is None:
             return
-        if agent.step is not None:
-            agent.step.end()
-        within = trace.set_span_in_context(agent.turn.span, agent.outside)
-        agent.step = self._instruments.tracer.start_span(f"step {event.n}", within, attributes={"kimi.step": event.n})
-        context.attach(trace.set_span_in_context(agent.step, agent.outside))
-
-    def _interrupt_step(self, agent_id: str | None) -> None:
-        agent = self._agents.get(agent_id)
-        if agent is not None and agent.step is not None:
-            agent.step.set_status(Status(StatusCode.ERROR))
-
-    def _begin_call(self, event: ToolCall, agent_id: str | None) -> None:
-        agent = self._agents.get(agent_id)
-        if agent is None or event.id in agent.calls:
-            return
-        labels: dict[str, AttributeValue] = {"gen_ai.tool.name": event.function.name}
+        labels: dict[str, AttributeValue] = {"gen_ai.tool.name": name}
         span = self._instruments.tracer.start_span(
-            f"execute_tool {event.function.name}",
+            f"execute_tool {name}",
+            trace.set_span_in_context(turn.step or turn.turn.span, turn.outside),
             attributes={
                 **self._common,
                 **labels,
                 "gen_ai.operation.name": "execute_tool",
                 "gen_ai.tool.type": "function",
-                "gen_ai.tool.call.id": event.id,
+                "gen_ai.tool.call.id": call_id,
             },
         )
-        agent.calls[event.id] = _OpenSpan(span, labels)
+        turn.calls[call_id] = _OpenSpan(span, labels)
 
-    def _end_call(self, event: ToolResult, agent_id: str | None) -> None:
-        agent = self._agents.get(agent_id)
-        if agent is not None and (call := agent.calls.pop(event.tool_call_id, None)) is not None:
-            self._close_call(call, "tool_error" if event.return_value.is_error else None)
-
-    def _close_call(self, call: _OpenSpan, error: str | None) -> None:
+    def _end_call(self, call: _OpenSpan, error: str | None) -> None:
         labels = call.labels if error is None else {**call.labels, "error.type": error}
         if error is not None:
             call.span.set_attribute("error.type", error)
@@ -161,37 +188,31 @@ class ConversationSpans:
         call.span.end()
         self._instruments.tool_duration.record(perf_counter() - call.began, labels)
 
-    def _ask(self, event: ApprovalRequest) -> None:
-        call = self._find_call(event.tool_call_id)
-        within = None if call is None else trace.set_span_in_context(call.span)
+    def _ask(self, event: ApprovalRequest, turn: _TracedTurn) -> None:
+        self._begin_call(event.tool_call_id, turn)
+        call = turn.calls.get(event.tool_call_id)
+        within = None if call is None else trace.set_span_in_context(call.span, turn.outside)
         labels: dict[str, AttributeValue] = {"gen_ai.tool.name": event.sender}
         span = self._instruments.tracer.start_span("approval", within, attributes={**self._common, **labels})
-        self._approvals[event.id] = _OpenSpan(span, labels)
+        turn.approvals[event.id] = _OpenSpan(span, labels)
 
     def _take_answer(self, event: ApprovalResponse) -> None:
-        if (waiting := self._approvals.pop(event.request_id, None)) is not None:
+        found = (turn.approvals.pop(event.request_id, None) for turn in self._turns.values())
+        if (waiting := next((one for one in found if one is not None), None)) is not None:
             waiting.span.set_attribute("kimi.approval.response", event.response)
             waiting.span.end()
             labels = {**waiting.labels, "kimi.approval.response": event.response}
             self._instruments.approval_wait.record(perf_counter() - waiting.began, labels)
 
-    def _finish_turn(self, agent_id: str | None) -> None:
-        if (agent := self._agents.get(agent_id)) is not None:
-            self._end_turn(agent_id)
-            context.attach(agent.outside)
-
     def _end_turn(self, agent_id: str | None) -> None:
-        agent = self._agents.pop(agent_id, None)
-        if agent is None:
-            return
-        for call in agent.calls.values():
-            self._close_call(call, _CANCELLED)
-        if agent.step is not None:
-            agent.step.end()
-        if agent.turn is not None:
-            agent.turn.span.end()
-            self._instruments.turn_duration.record(perf_counter() - agent.turn.began, agent.turn.labels)
-
-    def _find_call(self, call_id: str | None) -> _OpenSpan | None:
-        found = (agent.calls.get(call_id) for agent in self._agents.values()) if call_id else ()
-        return next((call for call in found if call is not None), None)
+        turn = self._turns.pop(agent_id)
+        if turn.around is not None:
+            self._turns[agent_id] = turn.around
+        for waiting in turn.approvals.values():
+            waiting.span.end()
+        for call in turn.calls.values():
+            self._end_call(call, _CANCELLED)
+        if turn.step is not None:
+            turn.step.end()
+        turn.turn.span.end()
+        self._instruments.turn_duration.record(perf_counter() - turn.turn.began, turn.turn.labels)

@@ -5,31 +5,40 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from opentelemetry import metrics, trace
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.trace import TracerProvider
 
 MAX_END_S: Final = 0.5
 """How long the end of the process waits for a collector."""
+
+_exporting: Final[list[TracerProvider]] = []
+"""What `start_exporting` has made."""
 
 
 def start_exporting(version: str, environ: Mapping[str, str]) -> None:
     """Send what is observed from now on, in threads of the library. Its variables `OTEL_*` say where to and how.
 
-    The program has one process-wide provider of each kind, so this is called once.
+    The program has one process-wide provider of each kind, so this is called once. Raises ImportError: the extra is not
+    installed. A program that embeds the agent may have other exporters than those.
     """
+    from opentelemetry import metrics, trace
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
     resource = Resource.create(_name_service(version, environ))
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
     tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     reader = PeriodicExportingMetricReader(OTLPMetricExporter())
     meters = MeterProvider([reader], resource, shutdown_on_exit=False)
+    _exporting.append(tracers)
     trace.set_tracer_provider(tracers)
     metrics.set_meter_provider(meters)
     atexit.register(_shut_down, tracers, meters)
@@ -37,9 +46,8 @@ def start_exporting(version: str, environ: Mapping[str, str]) -> None:
 
 def flush_spans() -> None:
     """Send the spans that have ended, for at most `MAX_END_S`; a program that embeds the agent sends its own."""
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, TracerProvider):
-        _run_bounded(provider.force_flush)
+    if _exporting:
+        _run_bounded(_exporting[0].force_flush)
 
 
 def _shut_down(tracers: TracerProvider, meters: MeterProvider) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +13,13 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Histogram, Observation
 from opentelemetry.trace import Tracer
 
+logger = logging.getLogger(__name__)
+
 _SCOPE: Final = "kimi-wire"
+
+# The bounds of the conventions; those of the library are for milliseconds, so nearly all seconds fell into one bucket.
+_SECONDS: Final = tuple(0.01 * 2**power for power in range(14))
+_TOKENS: Final = tuple(4.0**power for power in range(14))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +40,32 @@ def create_instruments(version: str) -> Instruments:
     """Return instruments of the process-wide providers: those of `start_exporting`, or of the embedding program."""
     meter = metrics.get_meter(_SCOPE, version)
 
-    def histogram(name: str, description: str, unit: str = "s") -> Histogram:
-        return meter.create_histogram(name, unit, description)
+    def histogram(name: str, description: str, unit: str = "s", bounds: Sequence[float] = _SECONDS) -> Histogram:
+        return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=bounds)
 
     if os.path.exists("/proc/self/statm"):
-        meter.create_observable_gauge(
+        meter.create_observable_up_down_counter(
             "process.memory.usage", [_observe_memory], "By", "The physical memory of the process."
         )
     return Instruments(
         tracer=trace.get_tracer(_SCOPE, version),
         model_duration=histogram("gen_ai.client.operation.duration", "How long a model call takes."),
-        first_chunk=histogram("gen_ai.client.operation.time_to_first_chunk", "Until the first piece of an answer."),
-        tokens=histogram("gen_ai.client.token.usage", "The tokens of a model call.", "{token}"),
+        first_chunk=histogram("gen_ai.client.operation.time_to_first_chunk", "When an answer begins."),
+        tokens=histogram("gen_ai.client.token.usage", "The tokens of a model call.", "{token}", _TOKENS),
         turn_duration=histogram("kimi.turn.duration", "How long a turn takes."),
-        tool_duration=histogram("kimi.tool.duration", "How long a tool call takes, with the wait for its approval."),
+        tool_duration=histogram("kimi.tool.duration", "How long a call takes, with the wait for its approval."),
         approval_wait=histogram("kimi.approval.wait", "How long an approval request waits for its answer."),
         opening_duration=histogram("kimi.session.open.duration", "How long it takes to make or to load a session."),
     )
+
+
+@contextmanager
+def log_failures() -> Generator[None]:
+    """Log what is raised in it: span processors of the program that embeds the agent must not fail its turns."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("spans or metrics could not be reported: %r", error)
 
 
 def _observe_memory(options: CallbackOptions) -> Iterable[Observation]:

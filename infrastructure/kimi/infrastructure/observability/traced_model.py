@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
+from typing import Final
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.domain.content.message import Message
 from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.observability.instruments import Instruments
+from kimi.infrastructure.observability.instruments import Instruments, log_failures
+
+_CONVENTIONAL_NAMES: Final = {
+    "openai_legacy": "openai",
+    "openai_responses": "openai",
+    "gemini": "gcp.gemini",
+    "vertexai": "gcp.vertex_ai",
+}
+"""What the conventions call types of providers; the other types keep their name."""
 
 
 class TracedChatModel:
-    """A `ChatModel` over `model`, whose provider is of type `provider`.
+    """A `ChatModel` over `model`, whose provider is of the type `provider_type`.
 
     A span starts with the request and ends with the answer. It holds no text, neither of the prompt nor of an error.
     """
 
-    def __init__(self, model: ChatModel, instruments: Instruments, provider: str, model_name: str) -> None:
+    def __init__(self, model: ChatModel, instruments: Instruments, provider_type: str, model_name: str) -> None:
         self.name = model.name
         self.capabilities = model.capabilities
         self.context_size = model.context_size
@@ -31,7 +40,7 @@ class TracedChatModel:
         self._span_name = f"chat {model_name}"
         self._labels: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": provider,
+            "gen_ai.provider.name": _CONVENTIONAL_NAMES.get(provider_type, provider_type),
             "gen_ai.request.model": model_name,
         }
 
@@ -40,31 +49,42 @@ class TracedChatModel:
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
-        # The span is not made the current one: another task may leave the context than the one that entered.
-        span = self._instruments.tracer.start_span(self._span_name, kind=SpanKind.CLIENT, attributes=self._labels)
-        began, labels = perf_counter(), self._labels
+        span: Span = INVALID_SPAN
+        with log_failures():
+            # Not made the current one: another task may leave the context than the one that entered.
+            span = self._instruments.tracer.start_span(self._span_name, kind=SpanKind.CLIENT, attributes=self._labels)
+        began, error_type = perf_counter(), None
         try:
             async with self._model.stream(system, history, tools, tokens_used) as items:
                 yield self._watch(items, span, began)
         except BaseException as error:
-            labels = {**labels, "error.type": type(error).__qualname__}
-            span.set_attributes(labels)
-            span.set_status(Status(StatusCode.ERROR))
+            error_type = type(error).__qualname__
             raise
         finally:
-            span.end()
-            self._instruments.model_duration.record(perf_counter() - began, labels)
+            with log_failures():
+                self._end(span, perf_counter() - began, error_type)
 
     async def _watch(self, items: AsyncIterator[ModelItem], span: Span, began: float) -> AsyncGenerator[ModelItem]:
         is_first = True
         async for item in items:
             if is_first:
                 is_first = False
-                self._instruments.first_chunk.record(perf_counter() - began, self._labels)
-                span.set_attribute("gen_ai.response.time_to_first_chunk", perf_counter() - began)
+                with log_failures():
+                    self._instruments.first_chunk.record(perf_counter() - began, self._labels)
+                    span.set_attribute("gen_ai.response.time_to_first_chunk", perf_counter() - began)
             if isinstance(item, ResponseEnd):
-                self._describe_end(item, span)
+                with log_failures():
+                    self._describe_end(item, span)
             yield item
+
+    def _end(self, span: Span, seconds: float, error_type: str | None) -> None:
+        labels = self._labels
+        if error_type is not None:
+            labels = {**labels, "error.type": error_type}
+            span.set_attribute("error.type", error_type)
+            span.set_status(Status(StatusCode.ERROR))
+        self._instruments.model_duration.record(seconds, labels)
+        span.end()
 
     def _describe_end(self, end: ResponseEnd, span: Span) -> None:
         span.set_attribute("gen_ai.response.finish_reasons", [end.stop_reason])

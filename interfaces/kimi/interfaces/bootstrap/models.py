@@ -35,9 +35,10 @@ def start_exporting(settings: Settings, environ: Mapping[str, str]) -> None:
     if settings.observability.enabled:
         try:
             from kimi.infrastructure.observability.exporting import start_exporting
+
+            start_exporting(__version__, environ)
         except ImportError:
             raise ConfigError(_NO_LIBRARY) from None
-        start_exporting(__version__, environ)
 
 
 def build_instruments(settings: Settings) -> Instruments | None:

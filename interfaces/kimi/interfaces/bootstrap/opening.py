@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 
 from kimi.application.agents.system_prompt import check_prompts
 from kimi.application.conversation.background_tasks import stop_tasks_on_exit, wait_for_tasks_on_exit
@@ -152,7 +152,8 @@ async def open_conversation(
     a required MCP server cannot be used.
     """
     began = time.perf_counter()
-    app.agent()  # raises for a wrong agent file before the session is touched
+    app.agent()  # raises for a wrong agent file before the session is touched, as does the next for a missing library
+    instruments = app.instruments()
     files = await open_session(app.store(), selector, app.new_id())
     session = create_session_container(app, files)
     try:
@@ -166,7 +167,7 @@ async def open_conversation(
         restore_session(conversation, app.settings(), restore_options or RestoreOptions())
         servers = session.server_tools() if session.settings().mcp.servers else None
         async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):
-            if (instruments := app.instruments()) is not None:
+            if instruments is not None:
                 instruments.opening_duration.record(time.perf_counter() - began)
             yield conversation
     finally:
@@ -178,7 +179,8 @@ async def open_conversation(
         if spans is not None:
             from kimi.infrastructure.observability.exporting import flush_spans
 
-            await to_thread.run_sync(flush_spans)  # a process that ends by a signal has no later moment for it
+            with CancelScope(shield=True):  # a process that ends by a signal has no later moment for it
+                await to_thread.run_sync(flush_spans)
         if close_http:
             await app.http().close()
 

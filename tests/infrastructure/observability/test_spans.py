@@ -1,0 +1,109 @@
+"""Spans of single events and model calls, through the library's own tracer."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import StepBegin, StepRetry, ToolCallStarted, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.tools.tool import tool_ok
+from kimi.infrastructure.observability.conversation_spans import ConversationSpans
+from kimi.infrastructure.observability.instruments import Instruments
+from kimi.infrastructure.observability.traced_model import TracedChatModel
+from tests.support.fakes import FakeModel
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def exported() -> InMemorySpanExporter:
+    """Where spans that have ended arrive."""
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def instruments(exported: InMemorySpanExporter) -> Instruments:
+    """Instruments whose spans are exported at once."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exported))
+    meter = MeterProvider().get_meter("tests")
+    names = ("model", "first", "tokens", "turn", "tool", "approval", "opening")
+    return Instruments(provider.get_tracer("tests"), *(meter.create_histogram(name) for name in names))
+
+
+def named(exported: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+    return [span for span in exported.get_finished_spans() if span.name == name]
+
+
+def call(call_id: str) -> ToolCall:
+    return ToolCall(call_id, Function("WriteFile", "{}"))
+
+
+async def test_what_the_model_takes_to_write_a_call_is_not_its_time(
+    instruments: Instruments, exported: InMemorySpanExporter
+) -> None:
+    spans = ConversationSpans(instruments, "session", "default")
+    for event in (TurnBegin("go"), StepBegin(1), call("c1")):
+        spans.observe(event)
+    written = time.time_ns()
+    for event in (ToolCallStarted(None, "c1"), ToolResult("c1", tool_ok("")), TurnEnd()):
+        spans.observe(event)
+    (span,) = named(exported, "execute_tool WriteFile")
+    assert (span.start_time or 0) >= written
+
+
+async def test_a_call_that_a_failed_attempt_streamed_is_no_span(
+    instruments: Instruments, exported: InMemorySpanExporter
+) -> None:
+    spans = ConversationSpans(instruments, "session", "default")
+    for event in (TurnBegin("go"), StepBegin(1), call("c1"), StepRetry(1, 2, 3, 0.0, "APIStatusError", 500)):
+        spans.observe(event)
+    for event in (call("c2"), ToolCallStarted(None, "c2"), ToolResult("c2", tool_ok("")), TurnEnd()):
+        spans.observe(event)
+    assert [(span.attributes or {})["gen_ai.tool.call.id"] for span in named(exported, "execute_tool WriteFile")] == [
+        "c2"
+    ]
+
+
+async def test_a_turn_whose_end_was_lost_holds_no_later_turn(
+    instruments: Instruments, exported: InMemorySpanExporter
+) -> None:
+    spans = ConversationSpans(instruments, "session", "default")
+    for event in (TurnBegin("one"), StepBegin(1), TurnBegin("two"), StepBegin(1), TurnEnd()):
+        spans.observe(event)
+    assert [span.parent for span in named(exported, "invoke_agent default")] == [None, None]
+
+
+async def test_closing_ends_everything_that_is_open(instruments: Instruments, exported: InMemorySpanExporter) -> None:
+    spans = ConversationSpans(instruments, "session", "default")
+    for event in (TurnBegin("go"), StepBegin(1), call("c1"), ToolCallStarted(None, "c1")):
+        spans.observe(event)
+    spans.close()
+    spans.close()
+    assert [span.name for span in exported.get_finished_spans()] == [
+        "execute_tool WriteFile",
+        "step 1",
+        "invoke_agent default",
+    ]
+    (span,) = named(exported, "execute_tool WriteFile")
+    assert (span.attributes or {})["error.type"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("provider_type", "name"), [("openai_legacy", "openai"), ("vertexai", "gcp.vertex_ai"), ("anthropic", "anthropic")]
+)
+async def test_providers_have_the_names_of_the_conventions(
+    instruments: Instruments, exported: InMemorySpanExporter, provider_type: str, name: str
+) -> None:
+    model = TracedChatModel(FakeModel([[TextPart("ok")]]), instruments, provider_type, "some-model")
+    async with model.stream("", (), (), 0) as items:
+        assert TextPart("ok") in [item async for item in items]
+    (span,) = named(exported, "chat some-model")
+    assert (span.attributes or {})["gen_ai.provider.name"] == name
