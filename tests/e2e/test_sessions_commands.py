@@ -344,3 +344,28 @@ def test_stats_count_what_the_sessions_of_a_directory_did(place: Place) -> None:
     text = sessions(place, "stats").stdout.decode()
     assert re.search(r"ReadFile +1 +1", text)
     assert sessions(place, "stats", "-d", str(place.home)).stdout.startswith(b"sessions   0 ")
+
+
+@pytest.mark.spec("R-455")
+def test_stats_tell_the_calls_of_subagents_apart(place: Place) -> None:
+    """Two subagents at once may use the same id, as ids of calls are unique in a conversation only."""
+
+    def told(agent: str, kind: str, payload: dict[str, object]) -> str:
+        wrapped = {"agent_id": agent, "event": {"type": kind, "payload": payload}}
+        return json.dumps({"timestamp": 1.0, "message": {"type": "SubagentEvent", "payload": wrapped}}) + "\n"
+
+    def called(agent: str, tool: str) -> str:
+        return told(agent, "ToolCall", {"type": "function", "id": "0", "function": {"name": tool, "arguments": "{}"}})
+
+    def answered(agent: str, is_error: bool) -> str:
+        return told(agent, "ToolResult", {"tool_call_id": "0", "return_value": {"is_error": is_error}})
+
+    place.script("text: ok")
+    with place.wire() as kimi:
+        kimi.initialize()
+        kimi.prompt("go")
+        kimi.finish()
+    with (place.session_dirs()[0] / "wire.jsonl").open("a", encoding="utf-8") as log:
+        log.write(called("a", "Grep") + called("b", "Glob") + answered("b", False) + answered("a", True))
+    found = json.loads(sessions(place, "stats", "--json").stdout)
+    assert found["tools"] == {"Grep": {"calls": 1, "failures": 1}, "Glob": {"calls": 1, "failures": 0}}

@@ -63,8 +63,8 @@ class _LogReader:
 
     def __init__(self, figures: SessionFigures) -> None:
         self._figures = figures
-        self._calls: dict[str, str] = {}
-        """The tools of calls without a result yet, by call id."""
+        self._calls: dict[tuple[str | None, str], str] = {}
+        """The tools of calls without a result yet, by agent and call id: some providers count calls anew for each."""
         self._began: float | None = None
 
     def read(self, events: Iterable[tuple[float, JsonObject]]) -> None:
@@ -85,20 +85,20 @@ class _LogReader:
             case _:
                 pass
 
-    def _count(self, event: JsonObject) -> None:
+    def _count(self, event: JsonObject, agent_id: str | None = None) -> None:
         payload: Any = event.get("payload")
         match event.get("type"), payload:
             case "SubagentEvent", {"event": {"type": str()}}:
-                self._count(payload["event"])
+                self._count(payload["event"], str(payload.get("agent_id")))
             case "StepBegin", _:
                 self._figures.steps += 1
             case "StepRetry", _:
                 self._figures.retries += 1
             case "ToolCall", {"id": str() as call_id, "function": {"name": str() as name}}:
-                self._calls[call_id] = name
+                self._calls[agent_id, call_id] = name
                 self._find_tool(name).calls += 1
             case "ToolResult", {"tool_call_id": str() as call_id, "return_value": {"is_error": bool() as is_error}}:
-                name = self._calls.pop(call_id, None)
+                name = self._calls.pop((agent_id, call_id), None)
                 if is_error and name is not None:
                     self._find_tool(name).failures += 1
             case "StatusUpdate", {"token_usage": {"output": int()}}:
