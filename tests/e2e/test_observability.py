@@ -149,6 +149,18 @@ def test_a_collector_that_does_not_answer_costs_no_turn_and_little_at_the_end(tm
             assert time.monotonic() - began < 2 * slowdown()
 
 
+def test_metrics_can_be_left_out_for_a_collector_of_spans(tmp_path: Path) -> None:
+    with otlp_collector() as collector:
+        place = observed(tmp_path, collector, OTEL_METRICS_EXPORTER="none")
+        place.script("text: ok")
+        with place.wire() as kimi:
+            kimi.initialize()
+            assert kimi.prompt("go")["result"] == {"status": "finished"}
+            assert kimi.finish() == 0
+    assert collector.named("invoke_agent default")
+    assert collector.metrics == {}
+
+
 @pytest.mark.spec("R-453")
 def test_keys_for_a_collector_stay_out_of_commands(tmp_path: Path) -> None:
     with otlp_collector() as collector:

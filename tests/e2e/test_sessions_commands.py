@@ -369,3 +369,16 @@ def test_stats_tell_the_calls_of_subagents_apart(place: Place) -> None:
         log.write(called("a", "Grep") + called("b", "Glob") + answered("b", False) + answered("a", True))
     found = json.loads(sessions(place, "stats", "--json").stdout)
     assert found["tools"] == {"Grep": {"calls": 1, "failures": 1}, "Glob": {"calls": 1, "failures": 0}}
+
+
+def test_what_cannot_be_read_of_a_log_is_told_in_the_program_log_only(place: Place) -> None:
+    place.script("text: ok")
+    with place.wire() as kimi:
+        kimi.initialize()
+        kimi.prompt("go")
+        kimi.finish()
+    with (place.session_dirs()[0] / "wire.jsonl").open("a", encoding="utf-8") as log:
+        log.write("no event\n" * 50)
+    answered = sessions(place, "stats")
+    assert (answered.returncode, answered.stderr) == (0, b"")
+    assert "cannot be read" in (place.share / "logs" / "kimi.log").read_text(encoding="utf-8")

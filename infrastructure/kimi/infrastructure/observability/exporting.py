@@ -35,9 +35,11 @@ def start_exporting(version: str, environ: Mapping[str, str]) -> None:
 
     resource = Resource.create(_name_service(version, environ))
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
-    meters = MeterProvider([reader], resource, shutdown_on_exit=False)
+    if environ.get("OTEL_TRACES_EXPORTER") != "none":
+        tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    is_measured = environ.get("OTEL_METRICS_EXPORTER") != "none"
+    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if is_measured else []
+    meters = MeterProvider(readers, resource, shutdown_on_exit=False)
     _exporting.append(tracers)
     trace.set_tracer_provider(tracers)
     metrics.set_meter_provider(meters)

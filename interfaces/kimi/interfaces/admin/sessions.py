@@ -15,6 +15,7 @@ from kimi.application.sessions.find_sessions import find_sessions, locate_sessio
 from kimi.application.settings.flags import share_directory
 from kimi.domain.errors import KimiError, UnknownSession
 from kimi.domain.history.session import SessionSummary
+from kimi.interfaces.process.log import start_logging
 from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.process.terminal_escape import escape_line, escape_text
 
@@ -166,8 +167,10 @@ def _confirm(session: SessionSummary) -> bool:
 def _report_errors(run: Callable[[SessionCatalog], int]) -> int:
     from kimi.interfaces.bootstrap.store import build_session_catalog
 
+    share = share_directory(os.environ)
+    start_logging(share, debug=False)  # what cannot be read of a session goes there, not before the answer
     try:
-        return run(build_session_catalog(share_directory(os.environ)))
+        return run(build_session_catalog(share))
     except KimiError as error:
         return _report_error(str(error))
 
