@@ -11,7 +11,7 @@ import aiohttp
 import anyio
 import pytest
 
-from kimi.interfaces.web import access, server
+from kimi.interfaces.web import access, server, service
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Place
 from tests.support.web.hosting import Closed, SocketClient, WebClient, hosting, play
@@ -341,7 +341,7 @@ async def test_only_so_many_clients_are_served(place: Place) -> None:
         session = await web.new_session(place)
         sockets = [
             await web.http.ws_connect(f"{web.base}/api/sessions/{session}/wire", headers=web.headers())
-            for _ in range(server.MAX_SOCKETS)
+            for _ in range(service.MAX_SOCKETS)
         ]
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await web.http.ws_connect(f"{web.base}/api/sessions/{session}/wire", headers=web.headers())

@@ -12,15 +12,17 @@ from typing import Any, cast
 
 import aiohttp
 import anyio
+from anyio.abc import TaskGroup
 
 from kimi.application.ports import OpenModel
 from kimi.application.settings.flags import Flags
+from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
-from kimi.interfaces.bootstrap.opening import load_settings
 from kimi.interfaces.web.access import AccessRules
 from kimi.interfaces.web.run import WebOptions, allow_directories
 from kimi.interfaces.web.server import WebServer
+from kimi.interfaces.web.service import WebService
 from kimi.interfaces.web.sessions.directories import AllowedDirectories
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Json, Place
@@ -211,7 +213,11 @@ async def hosting(
     listening = listen()
     rules = AccessRules(TOKEN, host, frozenset(names), listening.getsockname()[1])
     allowed: AllowedDirectories = allow_directories(WebOptions(directories=directories), app.settings())
-    server = WebServer(flags, app, rules, allowed, time_left=lambda: 3.0, adapt=adapt, idle_timeout_s=idle_timeout_s)
+
+    async def open_service(tasks: TaskGroup) -> WebService:
+        return WebService(flags, app, allowed, tasks, time_left=lambda: 3.0, adapt=adapt, idle_timeout_s=idle_timeout_s)
+
+    server = WebServer(rules, open_service)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.serve, listening)
         await server.ready.wait()

@@ -29,7 +29,7 @@ _AGENT_DIRECTORIES: Final = ("", "agents")
 def read_share(share: str, work_dir: str, environ: Mapping[str, str], command: str) -> ShareContents:
     """Return what is in a share directory; nothing is written. `command` is what started this program."""
     from kimi.infrastructure.config.review import ReviewedConfiguration
-    from kimi.interfaces.bootstrap.opening import load_settings
+    from kimi.interfaces.bootstrap.admin import load_settings
     from kimi.interfaces.bootstrap.store import build_session_catalog
 
     configuration = ReviewedConfiguration(share)

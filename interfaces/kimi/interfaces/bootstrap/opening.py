@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from anyio import CancelScope, to_thread
 
@@ -24,13 +23,11 @@ from kimi.application.sessions.negotiate_initialize import (
 )
 from kimi.application.sessions.open_session import SessionSelector, open_session
 from kimi.application.sessions.restore_session import RestoreOptions, restore_session
-from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.store import build_store
 from kimi.interfaces.bootstrap.tools import find_plugin_directory
-from kimi.interfaces.process.log import hide_secrets
 
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
@@ -42,39 +39,6 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_S: Final = 1.0
 """How long a session that another process holds is waited for: a user looks at a client that shows nothing yet."""
-
-LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
-_FileStamps: TypeAlias = tuple[tuple[str, int, int] | None, ...]
-
-
-def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """Return the settings of the process. Raises UsageError or ConfigError, which say what to correct.
-
-    A session that is to be resumed by a user or a script must exist. Hosts that speak a protocol make up ids, and may
-    give them to either option.
-    """
-    from kimi.infrastructure.config.settings_files import load_settings as load
-
-    settings = load(flags, environ)
-    if flags.session is None or not flags.must_exist or flags.ui not in ("shell", "print"):
-        return settings
-    from kimi.application.sessions.find_sessions import locate_resumed_session
-    from kimi.interfaces.bootstrap.store import build_session_catalog
-
-    catalog = build_session_catalog(settings.share_dir)
-    owner = locate_resumed_session(catalog, flags.session, settings.work_dir, here=flags.here)
-    adopted = () if owner is None else ((flags.session, owner),)
-    return settings.model_copy(update={"adopted_sessions": adopted})
-
-
-def claim_process() -> None:
-    """Say that this process is the program's own: its memory is closed to the programs that it starts.
-
-    A program that embeds the agent is not ours to close.
-    """
-    from kimi.infrastructure.workspace.environment import claim_process as claim
-
-    claim()
 
 
 def create_session_container(app: App, files: SessionFiles) -> SessionContainer:
@@ -309,42 +273,6 @@ def warm_up(app: App) -> None:
 
 
 # --- several sessions in one process -------------------------------------------------------------------------------
-
-
-class ReloadingSettings:
-    """The settings of the process; loads them again when one of their files has changed (A-30)."""
-
-    def __init__(self, flags: Flags, environ: Mapping[str, str], initial: Settings, load: LoadSettings) -> None:
-        self._flags = flags
-        self._environ = environ
-        self._load = load
-        self._settings = initial
-        share = initial.share_dir
-        named = [flags.config_file] if flags.config_file else [os.path.join(share, "config.toml")]
-        self._files = [*named, os.path.join(share, "mcp.json"), *flags.mcp_config_files]
-        # None until the first `get`: stamps taken now would miss a change since the settings were loaded.
-        self._file_stamps: _FileStamps | None = None
-
-    def get(self) -> Settings:
-        """Return the current settings. Raises ConfigError or UsageError if the files cannot be used."""
-        seen = self._read_stamps()
-        if seen != self._file_stamps:
-            if (found := self._load(self._flags, self._environ)) != self._settings:
-                self._settings = found
-                hide_secrets(found.secret_values)
-            self._file_stamps = seen
-        return self._settings
-
-    def _read_stamps(self) -> _FileStamps:
-        return tuple(_read_stamp(path) for path in self._files)
-
-
-def _read_stamp(path: str) -> tuple[str, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return path, found.st_mtime_ns, found.st_size
 
 
 def derive_app(shared: App, settings: Callable[[], Settings], stored_work_dir: str | None) -> App:

@@ -49,7 +49,7 @@ def _load_and_serve(
     flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings | None, serve: Serve | None
 ) -> int:
     if load is None:
-        from kimi.interfaces.bootstrap.opening import load_settings as load  # start-up time
+        from kimi.interfaces.bootstrap.admin import load_settings as load  # start-up time
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
     _protect_process(settings)
@@ -68,7 +68,7 @@ def _load_and_serve(
 
 def _protect_process(settings: Settings) -> None:
     """Hide the secrets that the environment and the command line of this process hold from other programs."""
-    from kimi.interfaces.bootstrap.opening import claim_process
+    from kimi.interfaces.bootstrap.admin import claim_process
 
     claim_process()
     if settings.secret_variables:

@@ -13,18 +13,20 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from kimi.application.conversation.conversation import Conversation
 from kimi.interfaces.process import startup_tuning
 from kimi.interfaces.process.graceful_shutdown import GracefulShutdown, exit_by_signal, watch_output
 from kimi.interfaces.process.log import set_session_id
 from kimi.interfaces.process.stdio import BlockReader
 from kimi.interfaces.process.streams import Streams
+
+if TYPE_CHECKING:
+    from kimi.application.conversation.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from kimi.application.sessions.fork_session import fork
 from kimi.domain.errors import StateError, UnknownSession
 from kimi.domain.history.session import SessionState, shorten_title
 from kimi.domain.permissions.path_rules import is_within
-from kimi.interfaces.bootstrap.opening import ReloadingSettings
+from kimi.interfaces.bootstrap.admin import ReloadingSettings
 from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
 from kimi.interfaces.completion.work_dir_files import WorkDirFiles
 from kimi.interfaces.rpc.wire_calls import PROTOCOL_VERSION
@@ -41,6 +41,9 @@ from kimi.interfaces.web.sessions.session_status import (
 MAX_FILES: Final = 50
 DELETED: Final = 4410
 """The code with which the clients of a session are closed that is removed."""
+
+IDS: Final = web.RequestKey("ids", Mapping[str, str])
+"""The ids in the address of a request: `id` of a session, `task` of a background task."""
 
 
 class Endpoints:
@@ -107,7 +110,7 @@ class Endpoints:
         return respond({"id": self._sessions.create(work_dir)}, 201)
 
     async def _change_session(self, request: web.Request) -> web.Response:
-        body, session_id = await read_object(request), request.match_info["id"]
+        body, session_id = await read_object(request), request[IDS]["id"]
         title = read_text(body, "title") if "title" in body else None
         archived = body.get("archived")
         if not isinstance(archived, bool | None) or not body.keys() <= {"title", "archived"}:
@@ -126,7 +129,7 @@ class Endpoints:
         return web.Response(status=204)
 
     async def _delete_session(self, request: web.Request) -> web.Response:
-        session_id = request.match_info["id"]
+        session_id = request[IDS]["id"]
         hosted = self._sessions.find_live(session_id)
         if hosted is not None and hosted.conversation.turn is not None:
             raise StateError("A turn of this session is running; stop it first.")
@@ -138,7 +141,7 @@ class Endpoints:
         return web.Response(status=204)
 
     async def _fork_session(self, request: web.Request) -> web.Response:
-        body, session_id = await read_object(request), request.match_info["id"]
+        body, session_id = await read_object(request), request[IDS]["id"]
         turn = body.get("turn")
         if not isinstance(turn, int | None) or isinstance(turn, bool):
             raise Refusal("invalid", "`turn` must be the number of a prompt.")
@@ -169,7 +172,7 @@ class Endpoints:
             files.close()
 
     async def _find_files(self, request: web.Request) -> web.Response:
-        work_dir = await self._sessions.find_work_dir(request.match_info["id"])
+        work_dir = await self._sessions.find_work_dir(request[IDS]["id"])
         found = await anyio.to_thread.run_sync(self._match_files, work_dir, request.query.get("query", ""))
         return respond({"files": found})
 
@@ -193,7 +196,7 @@ class Endpoints:
     # --- a session that is open here ------------------------------------------------------------------------------
 
     def _find_open(self, request: web.Request) -> HostedSession:
-        hosted = self._sessions.find_live(request.match_info["id"])
+        hosted = self._sessions.find_live(request[IDS]["id"])
         if hosted is None:
             raise UnknownSession("This session is not open here; connect to it first.")
         return hosted
@@ -214,7 +217,7 @@ class Endpoints:
 
     async def _stop_task(self, request: web.Request) -> web.Response:
         await read_object(request)
-        stop_task(self._find_open(request), request.match_info["task"])
+        stop_task(self._find_open(request), request[IDS]["task"])
         return web.Response(status=204)
 
 

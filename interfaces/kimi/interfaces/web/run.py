@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
@@ -19,9 +20,7 @@ import anyio.to_thread
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.errors import UsageError
-from kimi.interfaces.bootstrap.containers import App
-from kimi.interfaces.bootstrap.injector import providers
-from kimi.interfaces.bootstrap.opening import warm_up
+from kimi.interfaces.bootstrap.admin import import_http_library
 from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.process import startup_tuning
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
@@ -31,7 +30,11 @@ from kimi.interfaces.web.access import AccessRules, is_loopback, make_token, nor
 from kimi.interfaces.web.sessions.directories import AllowedDirectories
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from kimi.interfaces.bootstrap.containers import App
     from kimi.interfaces.web.server import WebServer
+    from kimi.interfaces.web.service import WebService
 
 logger = logging.getLogger(__name__)
 
@@ -71,27 +74,43 @@ def run_web(options: WebOptions, flags: Flags, settings: Settings, streams: Stre
     if options.opens_browser:
         threading.Thread(target=open_browser, args=(address, os.environ), daemon=True).start()
     # Who has the link may connect from here on: the request waits while this is imported.
+    import_http_library()
     from kimi.interfaces.web.server import WebServer
 
     process = DriverProcess(streams, _EXIT_RULES)
-    app = App(settings=providers.Object(settings))
-    server = WebServer(flags, app, rules, allow_directories(options, settings), time_left=process.time_left)
-    return process.run(partial(_serve, server, app, process, listening))
+    directories = allow_directories(options, settings)
+    server = WebServer(rules, partial(_open_service, flags, settings, directories, process))
+    return process.run(partial(_serve, server, process, listening))
 
 
-async def _serve(server: WebServer, app: App, process: DriverProcess, listening: socket.socket) -> int:
-    startup_tuning.end()
+async def _serve(server: WebServer, process: DriverProcess, listening: socket.socket) -> int:
     async with process.watch(server.stop) as tasks:
         tasks.start_soon(server.serve, listening)
-        await server.ready.wait()
-        await anyio.to_thread.run_sync(_warm_up, app, abandon_on_cancel=True)
         await server.ended.wait()
     return 0
 
 
-def _warm_up(app: App) -> None:
+async def _open_service(
+    flags: Flags, settings: Settings, directories: AllowedDirectories, process: DriverProcess, tasks: TaskGroup
+) -> WebService:
+    """Import what the first page does not need, while the page is served, and return it."""
+    await anyio.to_thread.run_sync(import_module, "kimi.interfaces.web.service", abandon_on_cancel=True)
+    from kimi.interfaces.bootstrap.containers import App
+    from kimi.interfaces.bootstrap.injector import providers
+    from kimi.interfaces.web.service import WebService
+
+    startup_tuning.end()
+    app = App(settings=providers.Object(settings))
+    tasks.start_soon(_import_ahead, app)
+    return WebService(flags, app, directories, tasks, time_left=process.time_left)
+
+
+async def _import_ahead(app: App) -> None:
+    """Import what the first prompt needs."""
+    from kimi.interfaces.bootstrap.opening import warm_up
+
     try:
-        warm_up(app)
+        await anyio.to_thread.run_sync(warm_up, app, abandon_on_cancel=True)
     except Exception:  # the code that needs the module imports it again and reports the error
         logger.exception("importing ahead failed")
 

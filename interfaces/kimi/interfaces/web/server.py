@@ -1,4 +1,7 @@
-"""The HTTP server: who is let in, which address leads where, and the end of it all (wire spec 13)."""
+"""The HTTP server: who is let in, the files of the page, and the end of it all (wire spec 13).
+
+What this module imports is all that the first page waits for. What is below `/api` is imported after it.
+"""
 
 from __future__ import annotations
 
@@ -6,69 +9,50 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
-from aiohttp import WSCloseCode, web
+from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
+from anyio.abc import TaskGroup
 
-from kimi.application.settings.flags import Flags
-from kimi.interfaces.bootstrap.containers import App
-from kimi.interfaces.bootstrap.opening import ReloadingSettings, load_settings
-from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.web.access import SECURITY_HEADERS, AccessRules
-from kimi.interfaces.web.clients.socket import ClientSocket
-from kimi.interfaces.web.endpoints import Endpoints
 from kimi.interfaces.web.page_files import PageFiles
 from kimi.interfaces.web.refusal import Refusal, explain
-from kimi.interfaces.web.sessions.directories import AllowedDirectories
-from kimi.interfaces.web.sessions.hosted_sessions import IDLE_TIMEOUT_S, AdaptSession, HostedSessions
+
+if TYPE_CHECKING:
+    from kimi.interfaces.web.service import WebService
 
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 256
-MAX_SOCKETS: Final = 64
 FIRST_REQUEST_TIMEOUT_S: Final = 15.0
 """How long a connection may take until its first request is there, in seconds."""
 
 MAX_BODY_BYTES: Final = 1024 * 1024
-WIND_DOWN_TIMEOUT_S: Final = 1.5
-"""How long cancelled turns may take to tell their clients, in seconds."""
-
 _LOGIN_PAGE: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>kimi</title>'
     "<p>Open the link that <code>kimi web</code> has printed: it holds the token.</p></html>"
 )
 _SAFE_METHODS: Final = ("GET", "HEAD")
 
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+OpenService: TypeAlias = "Callable[[TaskGroup], Awaitable[WebService]]"
+"""Returns what answers below `/api`; its tasks run in the given group."""
 
 
 class WebServer:
     """Serves the page, the JSON endpoints and the WebSockets on one listening socket. Serves once."""
 
-    def __init__(
-        self,
-        flags: Flags,
-        app: App,
-        access: AccessRules,
-        directories: AllowedDirectories,
-        *,
-        time_left: Callable[[], float],
-        adapt: AdaptSession = lambda container: None,
-        idle_timeout_s: float = IDLE_TIMEOUT_S,
-    ) -> None:
-        self._flags = flags
-        self._app = app
+    def __init__(self, access: AccessRules, open_service: OpenService) -> None:
         self._access = access
-        self._directories = directories
-        self._time_left = time_left
-        self._adapt = adapt
-        self._idle_timeout_s = idle_timeout_s
+        self._open_service = open_service
+        self._service: WebService | None = None
+        self._opened = anyio.Event()
         self._page = PageFiles()
         self._stopping = anyio.Event()
-        self._sockets: set[ClientSocket] = set()
         self._silent: dict[RequestHandler, asyncio.TimerHandle] = {}
         """The connections that have sent no request yet, each with what will close it."""
         self.ready = anyio.Event()
@@ -79,47 +63,30 @@ class WebServer:
         self._stopping.set()
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve until `stop`, then end the turns, tell the clients and close the sessions."""
-        app = self._app
-        settings = ReloadingSettings(self._flags, app.environ(), app.settings(), load_settings)
-        catalog = build_session_catalog(app.settings().share_dir)
+        """Serve until `stop`; what is below `/api` as soon as it is opened, the page at once."""
         async with anyio.create_task_group() as tasks:
-            sessions = HostedSessions(
-                app, settings, catalog, self._directories, tasks,
-                time_left=self._time_left, adapt=self._adapt, idle_timeout_s=self._idle_timeout_s,
-            )  # fmt: skip
-            tasks.start_soon(sessions.close_idle)
-            endpoints = Endpoints(sessions, settings, catalog, app.environ())
             runner = web.AppRunner(
-                self._build_application(sessions, endpoints),
-                handle_signals=False,
-                access_log=None,
-                shutdown_timeout=0.2,
+                self._build_application(), handle_signals=False, access_log=None, shutdown_timeout=0.2
             )
             await runner.setup()
             accept = cast("web.Server", runner.server)
             listener = await asyncio.get_running_loop().create_server(lambda: self._accept(accept), sock=listening)
             self.ready.set()
+            tasks.start_soon(self._open, tasks)
             try:
                 await self._stopping.wait()
             finally:
                 with anyio.CancelScope(shield=True):
                     listener.close()
-                    endpoints.close()
-                    await self._wind_down(sessions)
+                    if self._service is not None:
+                        await self._service.close()
                     await runner.cleanup()
             tasks.cancel_scope.cancel()
-        await app.http().close()
         self.ended.set()
 
-    async def _wind_down(self, sessions: HostedSessions) -> None:
-        sessions.stop()
-        with anyio.move_on_after(WIND_DOWN_TIMEOUT_S):
-            await sessions.wait_for_turns()
-        for one in list(self._sockets):
-            one.close(int(WSCloseCode.GOING_AWAY))
-        with anyio.move_on_after(max(0.0, self._time_left())):
-            await sessions.close_all()
+    async def _open(self, tasks: TaskGroup) -> None:
+        self._service = await self._open_service(tasks)
+        self._opened.set()
 
     # --- connections ----------------------------------------------------------------------------------------------
 
@@ -137,25 +104,17 @@ class WebServer:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def _build_application(self, sessions: HostedSessions, endpoints: Endpoints) -> web.Application:
+    def _build_application(self) -> web.Application:
         application = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY_BYTES)
         application.on_response_prepare.append(_add_headers)
-
-        async def open_socket(request: web.Request) -> web.StreamResponse:
-            if len(self._sockets) >= MAX_SOCKETS or self._stopping.is_set():
-                raise Refusal("too_many", "Too many clients are connected; close one and try again.")
-            client = ClientSocket(request)
-            self._sockets.add(client)
-            try:
-                return await client.serve(sessions, request.match_info["id"])
-            finally:
-                self._sockets.discard(client)
-
         application.router.add_get("/", self._send_page)
         application.router.add_get("/page/{name:.+}", self._send_page)
-        application.router.add_get("/api/sessions/{id}/wire", open_socket)
-        endpoints.add_routes(application.router)
+        application.router.add_route("*", "/api/{rest:.*}", self._ask_service)
         return application
+
+    async def _ask_service(self, request: web.Request) -> web.StreamResponse:
+        await self._opened.wait()
+        return await cast("WebService", self._service).answer(request)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
