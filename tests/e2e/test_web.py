@@ -149,6 +149,12 @@ def test_a_signal_in_a_turn_ends_the_turn_and_what_it_started(marked_place: Plac
     [
         (["web", "--port", "70000"], "--port"),
         (["web", "--host", "300.1.1.1"], "no address of this machine"),
+        (["web", "--host", "a..b"], "no address of this machine"),
+        (["web", "--host", "x" * 70], "no address of this machine"),
+        (["web", "--allowed-host", "https://box.example"], "no name of a host"),
+        (["web", "--allowed-host", "box.example:5494"], "no name of a host"),
+        (["web", "--allowed-host", "*.example"], "no name of a host"),
+        (["web", "--allowed-host", ""], "no name of a host"),
         (["web", "--directory", "/no/such"], "does not exist"),
         (["web", "--nonsense"], "No such option"),
         (["--session", "x", "web"], "sessions of its own"),

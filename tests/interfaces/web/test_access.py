@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import anyio
 import pytest
 
 from kimi.interfaces.web import access, server, service
+from kimi.interfaces.web.run import WebOptions, make_rules
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Place
 from tests.support.web.hosting import Closed, SocketClient, WebClient, hosting, play
@@ -106,6 +108,21 @@ async def test_who_guesses_tokens_is_told_to_wait_but_the_right_one_still_works(
         assert (await web.ask("GET", "/api/info"))[0] == 200
 
 
+@pytest.mark.spec("W-181")
+async def test_each_port_that_a_browser_sees_has_a_login_of_its_own(place: Place) -> None:
+    """Tunnels lead the same port of two machines to two ports of one, whose cookies browsers mix."""
+    async with hosting(place) as web:
+        cookies: list[str] = []
+        for host in ("127.0.0.1:5494", "127.0.0.1:5495", "box.localhost", "localhost"):
+            link = f"{web.base}/?token={web.token}"
+            async with web.http.get(link, headers={"Host": host}, allow_redirects=False) as login:
+                cookies += [one.split("=")[0] for one in login.headers.getall("Set-Cookie", [])]
+        assert cookies == ["kimi_web_5494", "kimi_web_5495", "kimi_web"]
+        for host, status in (("127.0.0.1:5494", 200), ("127.0.0.1:5495", 401)):
+            sent: dict[str, str | None] = {"Authorization": None, "Cookie": f"kimi_web_5494={web.token}", "Host": host}
+            assert (await web.ask("GET", "/api/info", **sent))[0] == status
+
+
 def test_a_token_has_256_random_bits() -> None:
     tokens = {access.make_token() for _ in range(100)}
     assert len(tokens) == 100
@@ -137,6 +154,20 @@ def test_a_server_for_other_machines_has_any_address_but_no_unknown_name() -> No
     assert [rules.allows_host(host) for host in ("10.0.0.3:80", "box.example", "box.example.", "evil.example")] == [
         True, True, True, False,
     ]  # fmt: skip
+
+
+@pytest.mark.spec("W-182")
+def test_names_are_known_as_browsers_send_them() -> None:
+    names = access.normalise_names(["B\u00fccher.Example.", "[FD7A::0:1]", "100.64.0.7", "my-box_1"])
+    assert names == {"xn--bcher-kva.example", "fd7a::1", "100.64.0.7", "my-box_1"}
+
+
+@pytest.mark.spec("W-182")
+def test_the_server_answers_to_the_name_that_its_link_has() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        rules = make_rules(WebOptions(host="Desk.local", allowed_hosts=["box.example"]), WRONG, listening)
+    allowed = [rules.allows_host(name) for name in ("desk.local:5494", "box.example", "192.168.1.5", "evil.example")]
+    assert allowed == [True, True, False, False]
 
 
 @pytest.mark.spec("W-164")
@@ -175,7 +206,7 @@ async def test_a_browser_changes_things_only_with_json_and_its_own_origin(place:
 @pytest.mark.spec("W-163", "W-164")
 async def test_a_page_behind_a_proxy_with_tls_is_the_same_origin(place: Place) -> None:
     async with hosting(place, names=["box.example"]) as web:
-        sent: dict[str, str | None] = {"Authorization": None, "Cookie": cookie_of(web), "Host": "box.example"}
+        sent: dict[str, str | None] = {"Authorization": None, "Cookie": f"kimi_web={web.token}", "Host": "box.example"}
         body = {"work_dir": str(place.work)}
         assert (await web.ask("POST", "/api/sessions", body, **sent, Origin="https://box.example"))[0] == 201
         assert (await web.ask("POST", "/api/sessions", body, **sent, Origin="https://other.example"))[0] == 403
@@ -301,29 +332,39 @@ async def test_a_malformed_frame_ends_the_connection_only(place: Place, frame: b
             assert (await steady.initialize())["protocol_version"] == "1.10"
 
 
-async def test_who_connects_without_asking_anything_cannot_keep_others_out(place: Place) -> None:
-    async with hosting(place) as web, anyio.create_task_group() as tasks:
+@pytest.mark.spec("W-180")
+async def test_who_has_no_token_cannot_keep_the_user_out(place: Place) -> None:
+    """Neither with connections that ask nothing, nor with requests whose bodies never come."""
+    lasting = b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+    async with hosting(place) as web:
         port = int(web.base.rpartition(":")[2])
-        taken = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(server.MAX_CONNECTIONS + 20)]
-        for stream in taken[-5:]:
-            with anyio.fail_after(5), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
-                await stream.receive()
-        for stream in taken:
-            await stream.aclose()
-        found = 0
-        for _ in range(100):
-            if (found := await attempt(web)) == 200:
-                break
-            await anyio.sleep(0.02)
-        assert found == 200
-        tasks.cancel_scope.cancel()
+        for sent in (b"", b"GET / HT", lasting):
+            taken = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(server.MAX_CONNECTIONS + 20)]
+            for stream in taken:
+                with suppress(anyio.BrokenResourceError):
+                    await stream.send(sent or b"\r\n")
+            with anyio.fail_after(5):
+                assert (await web.ask("GET", "/api/info"))[0] == 200
+            for stream in taken:
+                await stream.aclose()
 
 
-async def attempt(web: WebClient) -> int:
-    try:
-        return (await web.ask("GET", "/api/info"))[0]
-    except aiohttp.ClientError:
-        return 0
+@pytest.mark.spec("W-180")
+async def test_a_connection_that_has_shown_the_token_is_not_closed_for_strangers(place: Place) -> None:
+    async with hosting(place) as web:
+        asked = f"GET /api/info HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {web.token}\r\n\r\n".encode()
+        port = int(web.base.rpartition(":")[2])
+        async with await anyio.connect_tcp("127.0.0.1", port) as mine:
+            await mine.send(asked)
+            assert (await mine.receive()).startswith(b"HTTP/1.1 200")
+            strangers = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(server.MAX_STRANGERS + 20)]
+            for stream in strangers[:5]:
+                with anyio.fail_after(5), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                    await stream.receive()
+            await mine.send(asked)
+            assert (await mine.receive()).startswith(b"HTTP/1.1 200")
+            for stream in strangers:
+                await stream.aclose()
 
 
 @pytest.mark.spec("W-167")

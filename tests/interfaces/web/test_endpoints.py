@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import anyio
@@ -231,6 +232,60 @@ async def test_sessions_of_other_directories_are_there_unless_directories_are_na
         for method, end, body in asked:
             assert (await web.ask(method, f"/api/sessions/{made}{end}", body))[0] == 403
         assert (await web.ask("POST", "/api/sessions", {"work_dir": str(other)}))[0] == 403
+
+
+@pytest.mark.spec("W-183")
+async def test_a_session_whose_directory_is_gone_can_be_ended_and_deleted(place: Place) -> None:
+    gone = place.work / "gone"
+    gone.mkdir()
+    model = FakeModel([[ToolCall("c", Function("Shell", '{"command":"echo hi"}'))], [TextPart("done")]])
+    async with hosting(place, play(model)) as web:
+        session = (await web.ask("POST", "/api/sessions", {"work_dir": str(gone)}))[1]["id"]
+        async with web.connect(session) as client:
+            await client.prompt("go")
+            await client.until("ApprovalRequest")
+            gone.rmdir()
+        async with web.connect(session, client.position) as back:  # it is open, so it can be answered
+            request = await back.until("ApprovalRequest")
+            await back.answer(request["id"], {"request_id": request["id"], "response": "reject"})
+            await back.until("PromptFinished")
+    async with hosting(place) as web:
+        async with web.connect(session) as client:
+            refusal = await client.until("Refused")
+            assert (refusal["code"], "is gone" in refusal["message"]) == ("forbidden", True)
+        assert (await web.ask("PATCH", f"/api/sessions/{session}", {"archived": True}))[0] == 204
+        assert (await web.ask("DELETE", f"/api/sessions/{session}"))[0] == 204
+        assert await list_ids(web, "?archived=true") == []
+
+
+@pytest.mark.spec("W-170")
+async def test_a_directory_that_has_become_a_link_is_not_opened(place: Place, tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", place.work / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    async with hosting(place) as web:
+        session = (await web.ask("POST", "/api/sessions", {"work_dir": str(inside)}))[1]["id"]
+        inside.rmdir()
+        inside.symlink_to(outside)
+        async with web.connect(session) as client:
+            assert (await client.until("Refused"))["code"] == "forbidden"
+
+
+@pytest.mark.spec("W-184")
+async def test_searches_for_files_that_take_long_do_not_hold_up_the_page(place: Place) -> None:
+    programs = place.root / "programs"
+    programs.mkdir()
+    (programs / "git").write_text("#!/bin/sh\nexec sleep 20\n")
+    (programs / "git").chmod(0o755)
+    place.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
+    async with hosting(place) as web, anyio.create_task_group() as tasks:
+        session = await web.new_session(place)
+        for number in range(60):
+            tasks.start_soon(web.ask, "GET", f"/api/sessions/{session}/files?query=name{number}")
+        await anyio.sleep(0.5)
+        with anyio.fail_after(3):
+            assert (await web.ask("GET", "/"))[0] == 200
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.spec("W-170")

@@ -235,7 +235,7 @@ def test_the_log_keeps_one_message_that_is_larger_than_its_bound() -> None:
 async def test_the_clients_of_a_session_that_ends_here_are_closed() -> None:
     conversation = await conversation_with(FakeModel([]))
     codes: list[int] = []
-    async with host_session(conversation, _refuse_handshake) as session:
+    async with host_session(conversation, "/work", _refuse_handshake) as session:
         stack = AsyncExitStack()
         await stack.enter_async_context(session.join(Member(lambda: None, codes.append)))
     assert codes == [1011]
@@ -244,7 +244,7 @@ async def test_the_clients_of_a_session_that_ends_here_are_closed() -> None:
 
 async def test_a_server_that_ends_begins_no_turn() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("never")]]))
-    async with host_session(conversation, _refuse_handshake) as session:
+    async with host_session(conversation, "/work", _refuse_handshake) as session:
         session.stop()
         with pytest.raises(StateError, match="ending"):
             session.begin_prompt(Member(lambda: None, lambda code: None), "go", lambda outcome: None)

@@ -211,7 +211,8 @@ async def hosting(
     flags = Flags(work_dir=str(place.work), ui="wire")
     app = App(settings=providers.Object(load_settings(flags, environ)), environ=providers.Object(environ))
     listening = listen()
-    rules = AccessRules(TOKEN, host, frozenset(names), listening.getsockname()[1])
+    port = listening.getsockname()[1]
+    rules = AccessRules(TOKEN, host, frozenset(names))
     allowed: AllowedDirectories = allow_directories(WebOptions(directories=directories), app.settings())
 
     async def open_service(tasks: TaskGroup) -> WebService:
@@ -223,7 +224,7 @@ async def hosting(
         await server.ready.wait()
         async with aiohttp.ClientSession(headers=headers) as http:
             try:
-                yield WebClient(f"http://127.0.0.1:{rules.port}", TOKEN, http)
+                yield WebClient(f"http://127.0.0.1:{port}", TOKEN, http)
             finally:
                 server.stop()
                 with anyio.CancelScope(shield=True):

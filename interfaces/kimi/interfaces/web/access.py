@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections import deque
@@ -44,7 +45,7 @@ def make_token() -> str:
 
 @dataclass
 class AccessRules:
-    """The rules of a server that is bound to `host`; `port` is set when it is known.
+    """The rules of a server that is bound to the address `host`.
 
     `names` are host names by which it is reached beside loopback ones: those of a proxy or a private network.
     """
@@ -52,13 +53,7 @@ class AccessRules:
     token: str
     host: str
     names: frozenset[str] = frozenset()
-    port: int = 0
     _wrong_tokens: deque[float] = field(default_factory=deque[float])
-
-    @property
-    def cookie_name(self) -> str:
-        """The name of the cookie: browsers send cookies to all ports of a host, so each server has its own."""
-        return f"kimi_web_{self.port}"
 
     def allows_host(self, header: str | None) -> bool:
         """Whether a request may have this Host.
@@ -99,7 +94,7 @@ class AccessRules:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return "bearer" if self.is_token(given.strip()) else None
-        given = request.cookies.get(self.cookie_name)
+        given = request.cookies.get(name_cookie(request))
         return "cookie" if given is not None and self.is_token(given) else None
 
     def is_token(self, given: str) -> bool:
@@ -120,6 +115,15 @@ class AccessRules:
         )
 
 
+def name_cookie(request: BaseRequest) -> str:
+    """Return the name of the cookie: a browser sends those of all ports of a host, and each may be another server.
+
+    The port is the one that the browser sees, not ours: tunnels lead the same port of several machines to several here.
+    """
+    port = urlsplit(f"//{request.headers['Host']}").port
+    return "kimi_web" if port is None else f"kimi_web_{port}"
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches a server that is bound to `host`."""
     if host == "localhost":
@@ -131,8 +135,23 @@ def is_loopback(host: str) -> bool:
 
 
 def normalise_names(names: Iterable[str]) -> frozenset[str]:
-    """Return host names as they are compared."""
-    return frozenset(name.strip().lower().rstrip(".") for name in names if name.strip())
+    """Return host names and addresses as browsers send them. Raises ValueError with the first that is neither."""
+    return frozenset(map(_normalise_name, names))
+
+
+def _normalise_name(name: str) -> str:
+    bare = name.strip().lower().rstrip(".").removeprefix("[").removesuffix("]")
+    try:
+        return ip_address(bare).compressed
+    except ValueError:
+        pass
+    try:
+        encoded = bare.encode("idna").decode()
+    except UnicodeError:
+        encoded = ""
+    if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", encoded):
+        raise ValueError(name)
+    return encoded
 
 
 def _split_host(header: str | None) -> str | None:

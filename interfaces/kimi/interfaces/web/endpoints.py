@@ -39,6 +39,9 @@ from kimi.interfaces.web.sessions.session_status import (
 )
 
 MAX_FILES: Final = 50
+MAX_SEARCHED_DIRECTORIES: Final = 8
+"""Of how many work directories the names of all files are kept for the next search."""
+
 DELETED: Final = 4410
 """The code with which the clients of a session are closed that is removed."""
 
@@ -61,6 +64,8 @@ class Endpoints:
         self._environ = environ
         self._list = SessionList(sessions, catalog)
         self._files: dict[str, WorkDirFiles] = {}
+        """What is known of the files of the work directories that were searched last."""
+        self._searches = anyio.CapacityLimiter(1)  # each may take seconds, and a page asks with every key
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Add the routes."""
@@ -162,7 +167,7 @@ class Endpoints:
     @asynccontextmanager
     async def _open_files(self, session_id: str) -> AsyncGenerator[SessionFiles, None]:
         """Open the files of a session that is not open here. Raises UnknownSession, SessionBusy."""
-        work_dir = await self._sessions.find_work_dir(session_id)
+        work_dir = await self._sessions.find_work_dir(session_id, must_exist=False)
         files = await self._sessions.open_store(work_dir).open(session_id)
         if files is None:
             raise UnknownSession("There is no such session.")
@@ -173,7 +178,8 @@ class Endpoints:
 
     async def _find_files(self, request: web.Request) -> web.Response:
         work_dir = await self._sessions.find_work_dir(request[IDS]["id"])
-        found = await anyio.to_thread.run_sync(self._match_files, work_dir, request.query.get("query", ""))
+        typed = request.query.get("query", "")
+        found = await anyio.to_thread.run_sync(self._match_files, work_dir, typed, limiter=self._searches)
         return respond({"files": found})
 
     def _match_files(self, work_dir: str, typed: str) -> Sequence[str]:
@@ -184,9 +190,13 @@ class Endpoints:
         root = os.path.realpath(work_dir)
         if not is_within(os.path.realpath(os.path.join(root, directory)), [root]):
             return ()  # a link leads out
-        if work_dir not in self._files:
-            self._files[work_dir] = WorkDirFiles(work_dir, walk_files, lambda path: list_git_files(path, self._environ))
-        return self._files[work_dir].find_matching(typed)[:MAX_FILES]
+        files = self._files.pop(work_dir, None)
+        if files is None:
+            files = WorkDirFiles(work_dir, walk_files, lambda path: list_git_files(path, self._environ))
+        self._files[work_dir] = files
+        if len(self._files) > MAX_SEARCHED_DIRECTORIES:
+            del self._files[next(iter(self._files))]
+        return files.find_matching(typed)[:MAX_FILES]
 
     def close(self) -> None:
         """Stop what searches for files."""
@@ -202,15 +212,13 @@ class Endpoints:
         return hosted
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        return self._respond_status(self._find_open(request))
-
-    def _respond_status(self, hosted: HostedSession) -> web.Response:
-        return respond(describe_session(hosted, self._sessions.work_dir_of(hosted)))
+        return respond(describe_session(self._find_open(request)))
 
     async def _change_options(self, request: web.Request) -> web.Response:
-        hosted, body = self._find_open(request), await read_object(request)
+        body = await read_object(request)
+        hosted = self._find_open(request)
         change_options(hosted, body)
-        return self._respond_status(hosted)
+        return respond(describe_session(hosted))
 
     async def _list_tasks(self, request: web.Request) -> web.Response:
         return respond({"tasks": describe_tasks(self._find_open(request))})

@@ -66,11 +66,10 @@ def run_web(options: WebOptions, flags: Flags, settings: Settings, streams: Stre
     """Serve until a signal comes; return the exit status, 0. Raises UsageError: the address or token is no good."""
     token = read_token(os.environ) or make_token()
     listening = bind(options)
-    rules = AccessRules(token, options.host, normalise_names(options.allowed_hosts))
-    rules.port = listening.getsockname()[1]
-    hide_secrets([rules.token])
-    address = format_address(options.host, rules)
-    streams.write_error(format_greeting(address, options.host))
+    rules = make_rules(options, token, listening)
+    hide_secrets([token])
+    address = format_address(options.host, listening.getsockname()[1], token)
+    streams.write_error(format_greeting(address, options.host, rules))
     if options.opens_browser:
         threading.Thread(target=open_browser, args=(address, os.environ), daemon=True).start()
     # Who has the link may connect from here on: the request waits while this is imported.
@@ -136,8 +135,9 @@ def bind(options: WebOptions) -> socket.socket:
                 options.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             found = socket.socket(family, kind, protocol)
-        except OSError as error:
-            raise UsageError(f"'{options.host}' is no address of this machine: {error.strerror}", "--host") from None
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no name"
+            raise UsageError(f"'{options.host}' is no address of this machine: {why}", "--host") from None
         try:
             if os.name == "posix":  # elsewhere it would let another program take over the port
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -152,6 +152,17 @@ def bind(options: WebOptions) -> socket.socket:
     raise UsageError(f"Port {named} of {options.host} cannot be used: {reason}. Name another one", "--port")
 
 
+def make_rules(options: WebOptions, token: str, listening: socket.socket) -> AccessRules:
+    """Return who is let in. Raises UsageError: a name is none."""
+    try:
+        names = normalise_names(options.allowed_hosts)
+    except ValueError as error:
+        reason = f"'{error}' is no name of a host, such as box.example: leave scheme, port and path out"
+        raise UsageError(reason, "--allowed-host") from None
+    address = listening.getsockname()[0]
+    return AccessRules(token, address, names | normalise_names([options.host]))  # the link names it
+
+
 def allow_directories(options: WebOptions, settings: Settings) -> AllowedDirectories:
     """Return which directories may be opened: those that are named, else the work directory and all with sessions."""
     if options.directories:
@@ -160,16 +171,16 @@ def allow_directories(options: WebOptions, settings: Settings) -> AllowedDirecto
     return AllowedDirectories([settings.work_dir], lambda: {one.work_dir for one in catalog.list_sessions()})
 
 
-def format_address(host: str, rules: AccessRules) -> str:
+def format_address(host: str, port: int, token: str) -> str:
     """Return the link that logs in."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{shown}:{rules.port}/?token={rules.token}"
+    return f"http://{shown}:{port}/?token={token}"
 
 
-def format_greeting(address: str, host: str) -> str:
+def format_greeting(address: str, host: str, rules: AccessRules) -> str:
     """Return what is written to the terminal."""
     lines = [f"kimi web: {address}", "Whoever has this link works as you on this machine. Ctrl-C ends it."]
-    if not is_loopback(host):
+    if not is_loopback(rules.host):
         lines.append(
             f"Listening on {host}: without TLS, everybody on the way can read the token and take over; "
             "put a proxy with TLS in front, or use an ssh tunnel or a private network."

@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 from anyio.abc import TaskGroup
 
-from kimi.interfaces.web.access import SECURITY_HEADERS, AccessRules
+from kimi.interfaces.web.access import SECURITY_HEADERS, AccessRules, name_cookie
 from kimi.interfaces.web.page_files import PageFiles
 from kimi.interfaces.web.refusal import Refusal, explain
 
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 256
-FIRST_REQUEST_TIMEOUT_S: Final = 15.0
-"""How long a connection may take until its first request is there, in seconds."""
+MAX_STRANGERS: Final = 128
+"""How many connections may be open that have not shown the token; another one takes the place of the oldest."""
+
+STRANGER_TIMEOUT_S: Final = 15.0
+"""How long a connection may take until its first request that is let in, in seconds."""
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 _LOGIN_PAGE: Final = (
@@ -53,8 +56,8 @@ class WebServer:
         self._opened = anyio.Event()
         self._page = PageFiles()
         self._stopping = anyio.Event()
-        self._silent: dict[RequestHandler, asyncio.TimerHandle] = {}
-        """The connections that have sent no request yet, each with what will close it."""
+        self._strangers: dict[RequestHandler, asyncio.TimerHandle] = {}
+        """The connections that have not shown the token yet, oldest first, each with what will close it."""
         self.ready = anyio.Event()
         self.ended = anyio.Event()
 
@@ -91,16 +94,23 @@ class WebServer:
     # --- connections ----------------------------------------------------------------------------------------------
 
     def _accept(self, server: web.Server) -> asyncio.Protocol:
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._drop(next(iter(self._strangers)))  # who only connects must not keep the user out
         if len(server.connections) >= MAX_CONNECTIONS:
             return _RefusedConnection()
         handler = server()
         loop = asyncio.get_running_loop()
-        self._silent[handler] = loop.call_later(FIRST_REQUEST_TIMEOUT_S, self._drop, handler)
+        self._strangers[handler] = loop.call_later(STRANGER_TIMEOUT_S, self._drop, handler)
         return handler
 
     def _drop(self, handler: RequestHandler) -> None:
-        self._silent.pop(handler, None)
+        self._strangers.pop(handler).cancel()
         handler.force_close()
+
+    def _keep(self, handler: RequestHandler) -> None:
+        """No longer count the connection as a stranger's: it has shown the token."""
+        if handler in self._strangers:
+            self._strangers.pop(handler).cancel()
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -119,15 +129,13 @@ class WebServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Let in who may come in; answer every failure in one form."""
-        timer = self._silent.pop(request.protocol, None)
-        if timer is not None:
-            timer.cancel()
         try:
             if not self._access.allows_host(request.headers.get("Host")):
                 raise Refusal("forbidden", "The server is not known by this name; see --allowed-host of 'kimi web'.")
             if request.path == "/" and "token" in request.query:
                 return self._log_in(request)
             self._check_access(request)
+            self._keep(request.protocol)
             return await handler(request)
         except web.HTTPException as error:
             if error.status < 400:
@@ -156,12 +164,14 @@ class WebServer:
             raise Refusal("forbidden", "Only the page of this server may ask for this.")
 
     def _log_in(self, request: web.Request) -> web.Response:
-        if not self._access.is_token(request.query["token"]):
+        is_right = self._access.is_token(request.query["token"])
+        if not is_right:
             self._check_access(request)  # a link of an earlier start, in a browser that is let in already
+        self._keep(request.protocol)
         response = web.Response(status=303, headers={"Location": "/"})
-        if self._access.is_token(request.query["token"]):
+        if is_right:
             response.set_cookie(
-                self._access.cookie_name,
+                name_cookie(request),
                 self._access.token,
                 httponly=True,
                 samesite="Strict",

@@ -61,7 +61,9 @@ class WebService:
         return await found.handler(request)
 
     async def _open_socket(self, request: web.Request) -> web.StreamResponse:
-        if len(self._sockets) >= MAX_SOCKETS or self._is_closing:
+        if self._is_closing:
+            raise Refusal("too_many", "The server is ending.")
+        if len(self._sockets) >= MAX_SOCKETS:
             raise Refusal("too_many", "Too many clients are connected; close one and try again.")
         client = ClientSocket(request)
         self._sockets.add(client)

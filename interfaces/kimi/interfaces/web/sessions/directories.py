@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cache
 from typing import Final
 
 from kimi.domain.permissions.path_rules import is_within
@@ -30,7 +31,7 @@ class AllowedDirectories:
     def resolve(self, path: str) -> str:
         """Return the real path of a directory that may be opened. Raises ForbiddenDirectory."""
         found = None if "\0" in path or not os.path.isabs(path) else os.path.realpath(path)
-        if found is None or not self._is_allowed(found):
+        if found is None or not self._is_allowed(found, self._list_known_paths):
             raise ForbiddenDirectory(
                 "This directory may not be opened here; start 'kimi web' in it, or with --directory and its path."
             )
@@ -48,27 +49,28 @@ class AllowedDirectories:
         Hidden ones are left out, and links that lead to where nothing may be opened. Raises ForbiddenDirectory.
         """
         found = self.resolve(path)
-        names: list[str] = []
+        list_known = cache(self._list_known_paths)
         try:
             with os.scandir(found) as entries:
-                for entry in entries:
-                    if len(names) < MAX_LISTED and not entry.name.startswith(".") and self._is_offered(entry):
-                        names.append(entry.name)
+                shown = (entry for entry in entries if not entry.name.startswith("."))
+                names = sorted(entry.name for entry in shown if self._is_offered(entry, list_known))
         except OSError:
             raise ForbiddenDirectory("This directory cannot be read.") from None
         parent = os.path.dirname(found)
-        return found, parent if parent != found and self._is_allowed(parent) else None, sorted(names)
+        return found, parent if parent != found and self._is_allowed(parent, list_known) else None, names[:MAX_LISTED]
 
-    def _is_offered(self, entry: os.DirEntry[str]) -> bool:
+    def _is_offered(self, entry: os.DirEntry[str], list_known: Callable[[], Set[str]]) -> bool:
         try:
-            return entry.is_dir() and (not entry.is_symlink() or self._is_allowed(os.path.realpath(entry.path)))
+            is_inside = not entry.is_symlink() or self._is_allowed(os.path.realpath(entry.path), list_known)
+            return is_inside and entry.is_dir()
         except OSError:
             return False
 
-    def _is_allowed(self, path: str) -> bool:
-        if self._is_below_root(path):
-            return True
-        return self._list_known is not None and any(os.path.realpath(one) == path for one in self._list_known())
+    def _is_allowed(self, path: str, list_known: Callable[[], Set[str]]) -> bool:
+        return self._is_below_root(path) or path in list_known()
+
+    def _list_known_paths(self) -> Set[str]:
+        return frozenset() if self._list_known is None else {os.path.realpath(one) for one in self._list_known()}
 
     def _is_below_root(self, path: str) -> bool:
         return is_within(path, list(self.roots))

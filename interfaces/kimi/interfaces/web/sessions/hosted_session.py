@@ -77,8 +77,9 @@ class Opening:
 class HostedSession:
     """One conversation and its clients. A turn belongs to the session: it goes on when its client leaves."""
 
-    def __init__(self, conversation: Conversation, negotiate: Negotiate, tasks: TaskGroup) -> None:
+    def __init__(self, conversation: Conversation, work_dir: str, negotiate: Negotiate, tasks: TaskGroup) -> None:
         self.conversation = conversation
+        self.work_dir = work_dir
         self._negotiate = negotiate
         self._tasks = tasks
         self.log = EventLog(secrets.token_hex(4))
@@ -321,10 +322,12 @@ def _reached_barrier(position: int) -> _Barrier:
 
 
 @asynccontextmanager
-async def host_session(conversation: Conversation, negotiate: Negotiate) -> AsyncGenerator[HostedSession, None]:
+async def host_session(
+    conversation: Conversation, work_dir: str, negotiate: Negotiate
+) -> AsyncGenerator[HostedSession, None]:
     """Serve a conversation to any number of clients while the context is open."""
     async with anyio.create_task_group() as tasks:
-        session = HostedSession(conversation, negotiate, tasks)
+        session = HostedSession(conversation, work_dir, negotiate, tasks)
         tasks.start_soon(session.forward_events)
         try:
             yield session

@@ -61,8 +61,6 @@ class HostedSessions:
         self._idle_timeout_s = idle_timeout_s
         self._new_sessions: dict[str, str] = {}
         """The work directories of sessions that were made here and are not stored yet, by id."""
-        self._work_dirs: dict[str, str] = {}
-        """The work directories of the sessions that are or were open here, by id."""
         self._pool = SessionPool[HostedSession](tasks, lambda hosted: hosted.is_idle)
 
     @property
@@ -80,20 +78,26 @@ class HostedSessions:
             del self._new_sessions[next(iter(self._new_sessions))]
         return session_id
 
-    async def find_work_dir(self, session_id: str) -> str:
-        """Return the work directory of a session. Raises UnknownSession, InvalidSessionId, ForbiddenDirectory."""
-        if (made_here := self._new_sessions.get(session_id)) is not None:
-            return made_here
-        return await anyio.to_thread.run_sync(self._find_stored, session_id)
+    async def find_work_dir(self, session_id: str, *, must_exist: bool = True) -> str:
+        """Return the work directory of a session; that of one that is open here may be gone, too.
 
-    def _find_stored(self, session_id: str) -> str:
+        Raises UnknownSession, InvalidSessionId, ForbiddenDirectory.
+        """
+        hosted = self.find_live(session_id)
+        if hosted is not None:
+            return hosted.work_dir
+        return await anyio.to_thread.run_sync(self._find_closed, session_id, must_exist)
+
+    def _find_closed(self, session_id: str, must_exist: bool) -> str:
+        if (made_here := self._new_sessions.get(session_id)) is not None:
+            return self.directories.resolve(made_here) if must_exist else made_here
         owners = [path for path in self._catalog.find_work_dirs(session_id) if path is not None]
         if not owners:
             raise UnknownSession("There is no such session.")
         allowed = [path for path in owners if self.directories.allows_session_of(path)]
         if not allowed:
             raise ForbiddenDirectory("The directory of this session may not be opened here.")
-        there = next((path for path in allowed if os.path.isdir(path)), None)
+        there = next((path for path in allowed if os.path.isdir(path) or not must_exist), None)
         if there is None:
             raise ForbiddenDirectory(f"The directory of this session is gone: {allowed[0]}")
         return there
@@ -102,13 +106,9 @@ class HostedSessions:
         """Return the session if it is open here."""
         return self._pool.find_live(session_id)
 
-    def list_live(self) -> Sequence[tuple[HostedSession, str]]:
-        """Return the sessions that are open here, each with its work directory."""
-        return [(one, self.work_dir_of(one)) for one in self._pool.list_live()]
-
-    def work_dir_of(self, hosted: HostedSession) -> str:
-        """Return the work directory of a session that is open here."""
-        return self._work_dirs[hosted.conversation.id]
+    def list_live(self) -> Sequence[HostedSession]:
+        """Return the sessions that are open here."""
+        return self._pool.list_live()
 
     def open_store(self, work_dir: str) -> SessionStore:
         """Return the store of the sessions of a work directory."""
@@ -139,8 +139,7 @@ class HostedSessions:
             restore_options=RestoreOptions(persisted_dirs=app.settings().additional_dirs),
         ) as conversation:
             set_session_id(session_id)
-            self._work_dirs[session_id] = work_dir
-            async with host_session(conversation, bind_negotiation(app, conversation)) as hosted:
+            async with host_session(conversation, work_dir, bind_negotiation(app, conversation)) as hosted:
                 yield hosted
 
     def _derive_app(self, work_dir: str) -> App:
@@ -159,10 +158,9 @@ class HostedSessions:
 
     async def delete(self, session_id: str) -> bool:
         """Close and remove a session. Raises what `find_work_dir` and the store raise."""
-        work_dir = await self.find_work_dir(session_id)
+        work_dir = await self.find_work_dir(session_id, must_exist=False)
         await self._pool.close(session_id)
         was_new = self._new_sessions.pop(session_id, None) is not None
-        self._work_dirs.pop(session_id, None)
         return await self.open_store(work_dir).delete(session_id) or was_new
 
     def stop(self) -> None:

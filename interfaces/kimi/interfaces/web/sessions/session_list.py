@@ -41,7 +41,7 @@ class SessionList:
         stored, elsewhere = await self._read_stored(query)
         found = {one.id: one for one in stored}
         states: dict[str, str] = {}
-        for hosted, work_dir in self._sessions.list_live():
+        for hosted in self._sessions.list_live():
             conversation = hosted.conversation
             states[conversation.id] = hosted.state
             title = session_title(conversation)
@@ -49,7 +49,7 @@ class SessionList:
                 found[conversation.id] = replace(found[conversation.id], title=title or found[conversation.id].title)
             elif not query.strip():
                 found[conversation.id] = SessionSummary(
-                    conversation.id, work_dir, title or "", conversation.resources.now()
+                    conversation.id, hosted.work_dir, title or "", conversation.resources.now()
                 )
         chosen = [one for one in found.values() if one.is_archived == archived]
         return [

@@ -41,7 +41,7 @@ def _describe_model(name: str, model: ModelSettings) -> dict[str, object]:
     }
 
 
-def describe_session(hosted: HostedSession, work_dir: str) -> dict[str, object]:
+def describe_session(hosted: HostedSession) -> dict[str, object]:
     """Return the status of a session that is open here."""
     conversation = hosted.conversation
     policy, choice, model = conversation.policy, _find_choice(conversation), conversation.model
@@ -51,7 +51,7 @@ def describe_session(hosted: HostedSession, work_dir: str) -> dict[str, object]:
     return {
         "id": conversation.id,
         "title": session_title(conversation) or "",
-        "work_dir": work_dir,
+        "work_dir": hosted.work_dir,
         "state": hosted.state,
         "model": None if choice is None else choice.alias,
         "thinking": choice is not None and choice.thinking,
