@@ -91,3 +91,18 @@ def test_a_turn_loads_nothing_for_spans_unless_they_are_enabled(place: Place) ->
     modules = loaded(place, "--print", "--prompt", "go")
     assert "kimi.application.conversation.event_stream" in modules
     assert among(modules, "opentelemetry", "kimi.infrastructure.observability") == set()
+
+
+@pytest.mark.spec("R-364")
+def test_the_first_page_for_a_browser_waits_for_nothing_of_conversations() -> None:
+    """What the process imports until it serves the page; the rest follows while the page is on its way."""
+    until_served = "import kimi.interfaces.cli.web, kimi.interfaces.cli.start, kimi.interfaces.web.run; "
+    served = f"{until_served}import kimi.interfaces.web.server; import sys, json; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", served], capture_output=True, timeout=30, check=True)
+    modules: set[str] = set(json.loads(done.stdout))
+    assert "aiohttp.web" in modules
+    late = (
+        "dependency_injector", "kimi.application.conversation.conversation", "kimi.interfaces.bootstrap.opening",
+        "kimi.interfaces.web.endpoints", "kimi.interfaces.web.sessions.hosted_session",
+    )  # fmt: skip
+    assert among(modules, *late) == set()

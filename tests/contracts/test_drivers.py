@@ -23,13 +23,15 @@ from kimi.application.settings.settings import LoopSettings, Settings
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import APIStatusError, KimiError, ModelNotSet
 from kimi.domain.events.event import Event
-from kimi.domain.events.request import ApprovalRequest
+from kimi.domain.events.request import ApprovalKind, ApprovalRequest
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.bootstrap.containers import SessionContainer
 from kimi.interfaces.embed import (
+    Agent,
     App,
     SessionSelector,
+    SyncAgent,
     open_agent,
     open_agent_sync,
     providers,
@@ -161,12 +163,12 @@ async def _react(place: Place, socket: SocketClient, line: Any, heard: Heard) ->
         await socket.call("cancel")
 
 
-def _hear(heard: Heard, event: Event) -> None:
+def _react_in_process(place: Place, agent: Agent | SyncAgent, heard: Heard, event: Event) -> None:
     heard.events.append(json.loads(encode_event(event)))
-
-
-def _is_cancel(place: Place, event: Event) -> bool:
-    return isinstance(event, TextPart) and event.text == place.cancel_at != ""
+    if isinstance(event, ApprovalRequest):
+        agent.resolve(event, cast("ApprovalKind", place.approval))
+    if isinstance(event, TextPart) and event.text == place.cancel_at != "":
+        agent.cancel()
 
 
 def _message(error: KimiError) -> str:
@@ -185,11 +187,7 @@ async def embed(place: Place) -> Heard:
             turn = agent.prompt(text)
             try:
                 async for event in turn:
-                    _hear(heard, event)
-                    if isinstance(event, ApprovalRequest):
-                        agent.resolve(event, place.approval)  # pyright: ignore
-                    if _is_cancel(place, event):
-                        agent.cancel()
+                    _react_in_process(place, agent, heard, event)
                 heard.ends.append(turn.status.status if turn.status else "none")
             except KimiError as error:
                 heard.ends.append(_message(error))
@@ -204,11 +202,7 @@ async def embed_sync(place: Place) -> Heard:
                 turn = agent.prompt(text)
                 try:
                     for event in turn:
-                        _hear(heard, event)
-                        if isinstance(event, ApprovalRequest):
-                            agent.resolve(event, place.approval)  # pyright: ignore
-                        if _is_cancel(place, event):
-                            agent.cancel()
+                        _react_in_process(place, agent, heard, event)
                     heard.ends.append(turn.status.status if turn.status else "none")
                 except KimiError as error:
                     heard.ends.append(_message(error))

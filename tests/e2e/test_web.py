@@ -9,26 +9,16 @@ import signal
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from http.client import HTTPConnection
 
 import pytest
 
-from kimi.domain.client import parse_version
-from tests.e2e.test_wire_clients import (
-    CONFIG,
-    DONE,
-    GENERATIONS,
-    TURNS,
-    Generation,
-    call_later_methods,
-    golden,
-    normalised,
-)
+from tests.e2e.test_wire_clients import GENERATIONS, Generation, play_every_turn
 from tests.support.program.pace import slowdown
 from tests.support.program.processes import marked
 from tests.support.program.wire_process import Place, approval
-from tests.support.providers.loopback import loopback
-from tests.support.providers.scripts import shell, tool
+from tests.support.providers.scripts import shell
 from tests.support.web.bridge import web_program, wire_over_web
 
 SPEAKING = [one for one in GENERATIONS if one.name in ("1.0", "1.9", "1.10")]
@@ -44,23 +34,7 @@ def echo(place: Place) -> Place:
 @pytest.mark.parametrize("generation", SPEAKING, ids=[one.name for one in SPEAKING])
 def test_every_kind_of_turn_over_websocket_is_that_of_stdio(place: Place, generation: Generation) -> None:
     """The golden lines are those of `kimi --wire`."""
-    place.config = CONFIG
-    turns = [turn for turn in TURNS if generation.handshake is not None or not turn.external]
-    with loopback(*(reply for turn in turns for reply in turn.replies)) as server:
-        place.provider(server.base_url)
-        with wire_over_web(place) as kimi:
-            if generation.handshake is not None:
-                offer = tool("ask_ci", "Query the CI", properties={"job": {"type": "string"}})
-                kimi.initialize(**generation.handshake, external_tools=[offer])
-            for turn in turns:
-                before = len(kimi.lines)
-                prompt = turn.play(kimi)["id"]
-                found = normalised(kimi.lines[before:], prompt)
-                assert found == golden(turn.name, found), turn.name
-            call_later_methods(kimi, parse_version(generation.version))
-            assert kimi.finish() == 0
-        assert len(server.requests) == sum(len(turn.replies) for turn in turns)
-    assert DONE in [reply for turn in turns for reply in turn.replies]
+    play_every_turn(place, generation, partial(wire_over_web, place))
 
 
 @pytest.mark.spec("R-360")

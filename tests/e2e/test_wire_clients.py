@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -198,11 +199,18 @@ def call_later_methods(kimi: WireProcess, version: tuple[int, int]) -> None:
 @pytest.mark.spec("R-93")
 @pytest.mark.parametrize("generation", GENERATIONS, ids=[generation.name for generation in GENERATIONS])
 def test_every_turn_kind_matches_the_recorded_client_generation(place: Place, generation: Generation) -> None:
+    play_every_turn(place, generation, place.wire)
+
+
+def play_every_turn(
+    place: Place, generation: Generation, connect: Callable[[], AbstractContextManager[WireProcess]]
+) -> None:
+    """Play every kind of turn as a client of this generation, and compare the lines with the golden ones."""
     place.config = CONFIG
     turns = [turn for turn in TURNS if generation.handshake is not None or not turn.external]
     with loopback(*(reply for turn in turns for reply in turn.replies)) as server:
         place.provider(server.base_url)
-        with place.wire() as kimi:
+        with connect() as kimi:
             if generation.handshake is not None:
                 offer = tool("ask_ci", "Query the CI", properties={"job": {"type": "string"}})
                 kimi.initialize(**generation.handshake, external_tools=[offer])
