@@ -349,6 +349,13 @@ async def test_who_has_no_token_cannot_keep_the_user_out(place: Place) -> None:
                 await stream.aclose()
 
 
+@pytest.mark.parametrize("sent", ["GET / HTTP/9\r\n\r\n", "GET / HTTP/1.1\r\nX: " + "a" * 9000])
+async def test_strangers_cannot_fill_the_log(place: Place, caplog: pytest.LogCaptureFixture, sent: str) -> None:
+    async with hosting(place) as web:
+        assert (await raw(web, sent)).split()[1] == b"400"
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+
+
 @pytest.mark.spec("W-180")
 async def test_a_connection_that_has_shown_the_token_is_not_closed_for_strangers(place: Place) -> None:
     async with hosting(place) as web:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import anyio
 import anyio.to_thread
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 from anyio.abc import TaskGroup
 
@@ -23,8 +24,6 @@ from kimi.interfaces.web.refusal import Refusal, explain
 
 if TYPE_CHECKING:
     from kimi.interfaces.web.service import WebService
-
-logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 256
 MAX_STRANGERS: Final = 128
@@ -69,7 +68,11 @@ class WebServer:
         """Serve until `stop`; what is below `/api` as soon as it is opened, the page at once."""
         async with anyio.create_task_group() as tasks:
             runner = web.AppRunner(
-                self._build_application(), handle_signals=False, access_log=None, shutdown_timeout=0.2
+                self._build_application(),
+                handle_signals=False,
+                logger=_connection_logger,
+                access_log=None,
+                shutdown_timeout=0.2,
             )
             await runner.setup()
             accept = cast("web.Server", runner.server)
@@ -124,6 +127,8 @@ class WebServer:
 
     async def _ask_service(self, request: web.Request) -> web.StreamResponse:
         await self._opened.wait()
+        if self._stopping.is_set():
+            raise Refusal("too_many", "The server is ending.")
         return await cast("WebService", self._service).answer(request)
 
     @web.middleware
@@ -190,6 +195,15 @@ class WebServer:
         if request.headers.get("If-None-Match") == found.tag:
             return web.Response(status=304, headers=headers)
         return web.Response(body=found.content, headers=headers)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a failure of a connection is worth a line: strangers must not fill the log with what is no HTTP."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_connection_logger: Final = logging.getLogger(f"{__name__}.connections")
+_connection_logger.addFilter(_is_ours)
 
 
 class _RefusedConnection(asyncio.Protocol):

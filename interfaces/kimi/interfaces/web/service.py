@@ -48,7 +48,6 @@ class WebService:
         )  # fmt: skip
         self._endpoints = Endpoints(self._sessions, settings, catalog, app.environ())
         self._sockets: set[ClientSocket] = set()
-        self._is_closing = False
         self._router = web.UrlDispatcher()
         self._router.add_get("/api/sessions/{id}/wire", self._open_socket)
         self._endpoints.add_routes(self._router)
@@ -61,8 +60,6 @@ class WebService:
         return await found.handler(request)
 
     async def _open_socket(self, request: web.Request) -> web.StreamResponse:
-        if self._is_closing:
-            raise Refusal("too_many", "The server is ending.")
         if len(self._sockets) >= MAX_SOCKETS:
             raise Refusal("too_many", "Too many clients are connected; close one and try again.")
         client = ClientSocket(request)
@@ -74,7 +71,6 @@ class WebService:
 
     async def close(self) -> None:
         """End the turns, tell the clients, and close the sessions."""
-        self._is_closing = True
         self._endpoints.close()
         self._sessions.stop()
         with anyio.move_on_after(WIND_DOWN_TIMEOUT_S):
