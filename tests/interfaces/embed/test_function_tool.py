@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -143,6 +145,37 @@ async def test_exception_of_a_function_is_an_error_that_the_model_reads() -> Non
     assert (await call(FunctionTool(refuse), {})).message == "not today"
 
 
+@pytest.mark.parametrize("result", [b"\xff", {"a": ["\ud800"]}])
+async def test_result_that_cannot_be_json_is_an_error_that_the_model_reads(result: object) -> None:
+    def give() -> object:
+        """Give it."""
+        return result
+
+    assert "Error serializing to JSON" in (await call(FunctionTool(give), {})).message
+
+
+async def test_parameters_may_have_any_name_and_any_kind_of_default() -> None:
+    def odd(_id: int, schema: str, function: str, model_config: int = Field(7, ge=1), self: int | None = None) -> str:
+        """Take them.
+
+        Args:
+            model_config: Any number.
+        """
+        return f"{_id} {schema} {function} {model_config} {self}"
+
+    with warnings.catch_warnings(action="error"):
+        made = FunctionTool(odd)
+    assert made.spec.parameters["required"] == ["_id", "schema", "function"]
+    assert made.spec.parameters["properties"]["model_config"] == {
+        "type": "integer",
+        "minimum": 1,
+        "default": 7,
+        "description": "Any number.",
+    }
+    assert (await call(made, {"_id": 1, "schema": "s", "function": "f"})).output == "1 s f 7 None"
+    assert "model_config: " in (await call(made, {"_id": 1, "schema": "", "function": "", "model_config": 0})).message
+
+
 async def test_plain_functions_run_in_a_thread_and_async_ones_on_the_loop() -> None:
     def plain() -> int:
         """Say where."""
@@ -183,9 +216,36 @@ def strange(word: threading.Lock) -> None:
     """Has no schema."""
 
 
+def unknown(word: Nowhere) -> None:  # noqa: F821  # pyright: ignore
+    """Has a type that nobody defines."""
+
+
+def pieces() -> Iterator[int]:
+    """Yields."""
+    yield 1
+
+
+async def later_pieces() -> AsyncIterator[int]:
+    """Yields, too."""
+    yield 1
+
+
+class Caller:
+    """No function."""
+
+    def __call__(self) -> None:
+        """Do nothing."""
+
+
 @pytest.mark.parametrize(
     ("function", "text"),
     [
+        (unknown, "cannot be found: name 'Nowhere'"),
+        (pieces, "return a list"),
+        (later_pieces, "return a list"),
+        (Caller, "is no tool"),
+        (Caller(), "is no tool"),
+        (partial(find, "x"), "is no tool"),
         (no_description, "no docstring"),
         (no_type, "annotate it"),  # pyright: ignore
         (many, "named arguments only"),

@@ -21,7 +21,7 @@ from kimi.domain.content.parts import ContentPart, UserInput
 from kimi.domain.errors import ModelNotSet, StateError, UsageError
 from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, ApprovalResponse, Event
 from kimi.domain.events.request import Answer, ApprovalRequest, QuestionAnswer, QuestionRequest, Request
-from kimi.interfaces.embed.agent_turn import AgentTurn, TurnFeed
+from kimi.interfaces.embed.agent_turn import AgentTurn, TurnFeed, outlast
 from kimi.interfaces.embed.assembly import Assembly, SharedApp
 from kimi.interfaces.embed.callbacks import RequestAnswers, build_approval
 from kimi.interfaces.embed.options import AgentOptions, ApprovalVerdict, ModelOption, check_option_names
@@ -123,10 +123,12 @@ class Agent:
         Takes as long as hooks and programs need to end. It is not broken off by a cancellation. In a tool, hook or
         other function that the agent calls it only asks for the end, which comes after that function.
         """
+        host = self._host
+        if host is not None and not host.done():
+            self._check_own_loop()
         self._closing.set()
-        if self._host is not None and self not in _working_for.get():
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([self._host])
+        if host is not None and self not in _working_for.get():
+            await outlast(host.done, lambda: asyncio.wait([host]))
 
     @property
     def is_closed(self) -> bool:
@@ -150,7 +152,7 @@ class Agent:
             async with opening as conversation, anyio.create_task_group() as tasks:
                 set_session_id(conversation.id)
                 self._conversation, self._tasks = conversation, tasks
-                tasks.start_soon(self._pump_events)
+                tasks.start_soon(self._pump_events, conversation, tasks)
                 self._opened.set()
                 await self._closing.wait()
                 await self._end_turn(conversation)
@@ -199,6 +201,7 @@ class Agent:
 
     async def _start_turn(self, user_input: UserInput) -> TurnFeed:
         conversation, tasks = self._require_open()
+        self._check_own_loop()
         previous = self._feed
         if previous is not None and previous.is_dropped:
             await previous.wait_until_over()
@@ -216,9 +219,10 @@ class Agent:
         _working_for.set((*_working_for.get(), self))
         set_session_id(conversation.id)
         status: TurnStatus | None = None
-        error: Exception | None = None
+        error: Exception | None = StateError("The agent was closed.")
         try:
             status = await run_turn(conversation, running, user_input)
+            error = None
         except ModelNotSet as failure:
             error = failure if failure.reason else ModelNotSet(NO_MODEL)
         except Exception as failure:
@@ -245,16 +249,16 @@ class Agent:
 
     # --- events and requests --------------------------------------------------------------------------------------
 
-    async def _pump_events(self) -> None:
+    async def _pump_events(self, conversation: Conversation, tasks: TaskGroup) -> None:
         """Hand events to the turn's reader, and requests to those who answer them."""
-        conversation, _ = self._require_open()
         channel = conversation.events.channel
         try:
             while batch := await channel.receive():
                 events = [event for event, _ in batch if not isinstance(event, INTERNAL_TYPES)]
                 for event in events:
                     if isinstance(event, REQUEST_TYPES):
-                        self._hand_over(event)
+                        if (answer := self._assembly.answers.find(event)) is not None:
+                            tasks.start_soon(self._answer, conversation, event, answer)
                     elif isinstance(event, ApprovalResponse) and event.request_id in self._asking:
                         self._asking[event.request_id].cancel()  # somebody else has answered
                 await self._deliver(events)
@@ -275,12 +279,9 @@ class Agent:
     def _is_for_reader(self, request: Request) -> bool:
         return self._assembly.answers.find(request) is None
 
-    def _hand_over(self, request: Request) -> None:
-        answer = self._assembly.answers.find(request)
-        if answer is not None and self._tasks is not None:
-            self._tasks.start_soon(self._answer, request, answer)
-
-    async def _answer(self, request: Request, answer: Callable[[], Awaitable[Answer]]) -> None:
+    async def _answer(
+        self, conversation: Conversation, request: Request, answer: Callable[[], Awaitable[Answer]]
+    ) -> None:
         """Answer a request. An error of the function that should ends the turn, whose reader gets it."""
         _working_for.set((*_working_for.get(), self))
         found = build_refusal(request)
@@ -293,7 +294,7 @@ class Agent:
                     self._feed.fail(error)
             finally:
                 del self._asking[request.id]
-            resolve_request(self._require_open()[0], request.id, found)
+            resolve_request(conversation, request.id, found)
 
     def resolve(self, request: ApprovalRequest | QuestionRequest, answer: ApprovalVerdict | Mapping[str, Any]) -> bool:
         """Answer a request that came as an event; return False when it does not wait (any more).
@@ -351,6 +352,10 @@ class Agent:
             use_unlisted_model(conversation, cast("ChatModel", model))
         else:
             raise UsageError("Give the name of a model, its settings, or an object that is a `ChatModel`.")
+
+    def _check_own_loop(self) -> None:
+        if self._host is not None and self._host.get_loop() is not asyncio.get_running_loop():
+            raise StateError("An agent belongs to the event loop that opened it: open another one, or a SyncAgent.")
 
     def _require_open(self) -> tuple[Conversation, TaskGroup]:
         if self._conversation is None or self._tasks is None:

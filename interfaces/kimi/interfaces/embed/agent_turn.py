@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import warnings
 from collections import deque
@@ -18,6 +19,19 @@ from kimi.interfaces.embed.options import NoAnswer
 if TYPE_CHECKING:
     from kimi.application.conversation.running_turn import RunningTurn
     from kimi.domain.turn import TurnStatus
+
+
+async def outlast(is_over: Callable[[], bool], wait: Callable[[], Awaitable[object]]) -> None:
+    """Wait until something is over, however the caller is cancelled meanwhile; that takes effect afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):  # against scopes; `Task.cancel` and `asyncio.timeout` come through
+        while not is_over():
+            try:
+                await wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 class TurnFeed:
@@ -82,9 +96,7 @@ class TurnFeed:
 
     async def wait_until_over(self) -> None:
         """Wait for the end of the turn, also when the caller is cancelled: it settles in a moment."""
-        with anyio.CancelScope(shield=True):
-            while not self.is_over:
-                await self._changed.wait()
+        await outlast(lambda: self.is_over, lambda: self._changed.wait())  # noqa: PLW0108 -- each time another one
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()

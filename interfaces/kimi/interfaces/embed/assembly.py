@@ -152,13 +152,14 @@ def _make_model_opener(model: ChatModel | OpenModel) -> OpenModel:
 def _make_tools(app: App, options: AgentOptions) -> Sequence[Tool]:
     from kimi.interfaces.embed.function_tool import FunctionTool
 
-    made: list[Tool] = []
+    made: dict[str, Tool] = {}
     for given in options.get("tools", ()):
         tool = cast("Tool", given) if hasattr(given, "prepare") else FunctionTool.of(cast("Any", given))
         if (fault := app.check_schema()(tool.spec.parameters)) is not None:
             raise ConfigError(f"The parameters of the tool '{tool.spec.name}' are no valid JSON Schema: {fault}")
-        made.append(tool)
-    return made
+        if made.setdefault(tool.spec.name, tool) is not tool:
+            raise ConfigError(f"Two tools are called '{tool.spec.name}'. Give one of them another name.")
+    return list(made.values())
 
 
 def _adapt_settings(settings: Settings, model: ModelOption | None, options: AgentOptions) -> Settings:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import inspect
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -83,6 +87,7 @@ class SyncAgent:
         self._context: AbstractContextManager[BlockingPortal] | None = None
         self._portal: BlockingPortal | None = None
         self._agent: Agent | None = None
+        self._thread_id: int | None = None
 
     def __enter__(self) -> SyncAgent:
         return self.open()
@@ -91,25 +96,28 @@ class SyncAgent:
         self.close()
 
     def open(self) -> SyncAgent:
-        """Start the thread and open the session; `close` must follow, or the program does not end."""
+        """Start the thread and open the session; `close` ends both, and the end of the program does."""
         with self._lock:
             if self._context is not None or self._agent is not None:
                 raise StateError("An agent is opened once; call open_agent_sync again.")
             self._context = start_blocking_portal("asyncio")
             portal = self._context.__enter__()
             try:
-                portal.call(_name_thread)
+                self._thread_id = portal.call(_name_thread)
                 self._agent = portal.call(self._make)
                 portal.call(self._agent.open)
             except BaseException:
-                self._context.__exit__(None, None, None)
+                self._context.__exit__(*sys.exc_info())
                 self._context = None
                 raise
             self._portal = portal
+            atexit.register(self.close)
         return self
 
     def close(self) -> None:
-        """Cancel the turn, close the session and end the thread. Idempotent."""
+        """Cancel the turn, close the session and end the thread. Idempotent. Raises StateError on that thread."""
+        self._check_thread()
+        atexit.unregister(self.close)
         with self._lock:
             if self._context is None or self._agent is None or self._portal is None:
                 return
@@ -149,16 +157,39 @@ class SyncAgent:
         self.call(partial(self.agent.use_model, model, thinking=thinking))
 
     def call(self, function: Callable[[], T | Awaitable[T]]) -> T:
-        """Call a function on the agent's event loop and return its result. Raises StateError when that has ended."""
+        """Call a function on the agent's event loop and return its result; an interrupt (Ctrl-C) cancels it.
+
+        Raises StateError when the loop has ended, and on its own thread.
+        """
         portal = self._portal
         if portal is None:
             raise StateError(_NOT_OPEN)
+        self._check_thread()
+        ended = threading.Event()
+
+        async def run() -> T:
+            try:
+                result = function()
+                return await cast("Awaitable[T]", result) if inspect.isawaitable(result) else cast("T", result)
+            finally:
+                ended.set()
+
         try:
-            return portal.call(cast("Callable[[], T]", function))
-        except RuntimeError as error:
-            if self._portal is None:  # closed by another thread at this moment
-                raise StateError(_NOT_OPEN) from error
+            future = portal.start_task_soon(run)
+        except RuntimeError as error:  # closed by another thread at this moment
+            raise StateError(_NOT_OPEN) from error
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise StateError(_NOT_OPEN) from error
+        except BaseException:
+            if future.cancel():
+                ended.wait()
             raise
+
+    def _check_thread(self) -> None:
+        if self._portal is not None and threading.get_ident() == self._thread_id:
+            raise StateError("An async function of a SyncAgent cannot wait for it: use a plain function, or `agent`.")
 
     @property
     def agent(self) -> Agent:
@@ -180,5 +211,6 @@ class SyncAgent:
         return self.agent.usage
 
 
-def _name_thread() -> None:
+def _name_thread() -> int:
     threading.current_thread().name = "kimi agent"
+    return threading.get_ident()

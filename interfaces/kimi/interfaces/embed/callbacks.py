@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,15 +36,30 @@ logger = logging.getLogger("kimi.embed")
 T = TypeVar("T")
 
 
-async def call_function(function: Callable[..., T | Awaitable[T]], *arguments: object, **named: object) -> T:
+async def call_function(function: Callable[..., T | Awaitable[T]], /, *arguments: object, **named: object) -> T:
     """Call a function of the embedding program: an async one on the event loop, another in a thread of its own, so
-    that it may block. Raises what it raises."""
-    if _is_async(function):
-        return await cast("Awaitable[T]", function(*arguments, **named))
+    that it may block for as long as it likes. Raises what it raises, but RuntimeError where it was cancelled and the
+    caller was not, or called sys.exit: neither may end more than the call."""
+    try:
+        if _is_async(function):
+            return await cast("Awaitable[T]", function(*arguments, **named))
+        result = await _call_in_thread(partial(function, *arguments, **named))
+        return await cast("Awaitable[T]", result) if inspect.isawaitable(result) else cast("T", result)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("What the function waited for was cancelled.") from error
+    except SystemExit as error:
+        raise RuntimeError(f"The function called sys.exit({error.code!r}).") from error
+
+
+async def _call_in_thread(function: Callable[[], T | Awaitable[T]]) -> T | Awaitable[T]:
+    import anyio
     from anyio.to_thread import run_sync
 
-    result = await run_sync(partial(function, *arguments, **named), abandon_on_cancel=True)
-    return await cast("Awaitable[T]", result) if inspect.isawaitable(result) else cast("T", result)
+    # The threads that anyio limits read files for all agents; functions that block must not use them up.
+    return await run_sync(function, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
 
 
 def _is_async(function: Callable[..., object]) -> bool:

@@ -7,10 +7,9 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar, cast, get_type_hints, overload
+from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import to_json
 
 from kimi.application.ports import PreparedCall, ToolCallContext
@@ -58,13 +57,17 @@ class FunctionTool:
     """
 
     def __init__(self, function: Callable[..., object], *, name: str = "", ask: bool = False, read_only: bool = False):
+        if inspect.isclass(function) or not hasattr(function, "__name__"):
+            raise ConfigError(f"{function!r} is no tool: give a function, or an object with `spec` and `prepare`.")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"The tool '{function.__name__}' yields, but a result comes as a whole: return a list.")
         self._function = function
         self._ask = ask
-        self._name = name or getattr(function, "__name__", "")
+        self._name = name or function.__name__
         summary, described = _read_docstring(inspect.getdoc(function) or "")
         if not summary:
             raise ConfigError(f"The tool '{self._name}' has no docstring: the model must be told what it does.")
-        self._arguments, self._context_parameter = _build_arguments(self._name, function, described)
+        self._arguments, self._parameters, self._context_parameter = _build_arguments(self._name, function, described)
         schema = _without_titles(self._arguments.model_json_schema())
         self.spec = ToolSpec(self._name, summary, {"properties": {}, **schema}, read_only)
 
@@ -87,7 +90,7 @@ class FunctionTool:
 
             yield PreparedCall(refuse)
             return
-        named = {key: getattr(checked, key) for key in type(checked).model_fields}
+        named = {parameter: getattr(checked, field) for field, parameter in self._parameters.items()}
         if self._context_parameter is not None:
             named[self._context_parameter] = context
 
@@ -110,11 +113,12 @@ class FunctionTool:
 
     async def _call(self, named: dict[str, object]) -> ToolReturnValue:
         try:
-            returned = await call_function(cast("Callable[..., Awaitable[object]]", self._function), **named)
+            function = cast("Callable[..., Awaitable[object]]", self._function)
+            result = _build_result(await call_function(function, **named))
         except Exception as error:
             logger.info("the tool %s raised", self._name, exc_info=error)
             return tool_error(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, "Failed")
-        return fit_result_to_budget(_build_result(returned))
+        return fit_result_to_budget(result)
 
 
 def _build_result(returned: object) -> ToolReturnValue:
@@ -131,12 +135,19 @@ def _build_result(returned: object) -> ToolReturnValue:
 
 def _build_arguments(
     name: str, function: Callable[..., object], described: dict[str, str]
-) -> tuple[type[BaseModel], str | None]:
-    """Return the model of the arguments, and the parameter that takes the context. Raises ConfigError."""
-    hints = get_type_hints(function, include_extras=True)
+) -> tuple[type[BaseModel], dict[str, str], str | None]:
+    """Return the model of the arguments, the parameter of each of its fields, and the one that takes the context.
+
+    Parameters are aliases: a field could not be called `_id`, `schema` or `model_config`. Raises ConfigError.
+    """
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise ConfigError(f"The types of the tool '{name}' cannot be found: {error}") from error
     fields: dict[str, Any] = {}
+    parameters: dict[str, str] = {}
     context_parameter = None
-    for parameter in inspect.signature(function).parameters.values():
+    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ConfigError(f"The tool '{name}' takes '{parameter}': a tool takes named arguments only.")
         hint = hints.get(parameter.name)
@@ -145,15 +156,20 @@ def _build_arguments(
         if hint is ToolCallContext:
             context_parameter = parameter.name
             continue
-        default = ... if parameter.default is parameter.empty else parameter.default
+        field = f"argument_{number}"
         text = described.get(parameter.name)
-        fields[parameter.name] = (hint, FieldInfo(default=default, description=text) if text else default)
+        named = Field(alias=parameter.name, description=text) if text else Field(alias=parameter.name)
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[field] = (Annotated[hint, named], default)
+        parameters[field] = parameter.name
     try:
         model = create_model(name, __config__=ConfigDict(extra="ignore"), **fields)
         model.model_json_schema()
     except Exception as error:
-        raise ConfigError(f"The types of the tool '{name}' have no JSON Schema: {error}") from error
-    return model, context_parameter
+        raise ConfigError(
+            f"The types of the tool '{name}' have no JSON Schema: {str(error).splitlines()[0]}"
+        ) from error
+    return model, parameters, context_parameter
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from kimi.domain.content.parts import ContentPart, TextPart
 from kimi.domain.errors import UsageError
@@ -30,8 +30,10 @@ async def ask_for_object(agent: Agent, user_input: str | Sequence[ContentPart], 
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(answer_type)
         schema = json.dumps(adapter.json_schema(), ensure_ascii=False)
-    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
-        raise UsageError(f"{answer_type!r} has no JSON Schema, so nobody can answer in it: {error}") from error
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise UsageError(
+            f"{answer_type!r} has no JSON Schema, so nobody can answer in it: {str(error).splitlines()[0]}"
+        ) from error
     form = _FORM.format(schema=schema)
     text = await agent.prompt(_append_text(user_input, form)).answer()
     try:
