@@ -21,9 +21,8 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 
-from kimi.interfaces.embed import open_agent, scripted_model
 from kimi.interfaces.embed.storing import StoreFailed
-from sql_sessions import TABLES, SqlStore
+from sql_sessions import TABLES, SqlStore, prompt_twice
 
 
 class PostgresDatabase:
@@ -83,16 +82,8 @@ def open_postgres_store(conninfo: str, work_dir: str | Path) -> SqlStore:
 
 
 async def main(conninfo: str) -> None:
-    """Prompt, close, and go on with the session."""
     with tempfile.TemporaryDirectory() as directory:
-        store = open_postgres_store(conninfo, directory)
-        async with open_agent(directory, scripted_model("text: Hello."), store=store) as agent:
-            print(await agent.ask("Hi!"))
-        async with open_agent(
-            directory, scripted_model("text: Hello again."), store=store, continue_last=True
-        ) as agent:
-            print(await agent.ask("Still there?"), len(agent.history), "messages in", agent.session_id)
-        print([summary.title for summary in store.list_sessions()])
+        await prompt_twice(directory, open_postgres_store(conninfo, directory))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import anyio
 from pydantic import TypeAdapter
 
+from kimi.interfaces.embed import open_agent, scripted_model
 from kimi.interfaces.embed.storing import (
     ContextRecord,
     Message,
@@ -113,12 +114,16 @@ class SqlSession:
 
     def load_context(self) -> list[ContextRecord]:
         """Return all records with every call answered."""
-        records, changed = repair_context(self._read_context(self._generation), self._newest_events)
+        records, changed = repair_context(self.read_context(), self._newest_events)
         if changed:
             with self._database.transaction():
                 self._delete("kimi_context", " AND generation = ?", self._generation)
                 self._insert_context(records, self._generation)
         return records
+
+    def read_context(self) -> list[ContextRecord]:
+        """Return all records as they are: the session may be open elsewhere, with a call that is running."""
+        return self._read_context(self._generation)
 
     def append_context(self, records: Sequence[ContextRecord]) -> None:
         """Add records in one transaction."""
@@ -330,7 +335,7 @@ class SqlStore:
     def _summarize(self, session_id: str, updated_at: float) -> SessionSummary | None:
         files = SqlSession(self.database, (self._work_dir, session_id, ""), is_new=False)
         title = find_session_title(files.state, files.events())
-        if title is None and not any(isinstance(record, Message) for record in files.load_context()):
+        if title is None and not any(isinstance(record, Message) for record in files.read_context()):
             return None
         title = title or files.state.custom_title or "Untitled"
         return SessionSummary(session_id, self._work_dir, title, updated_at, files.state.set_archived is True)
@@ -371,6 +376,15 @@ def delete_session(database: Database, work_dir: str, session_id: str) -> None:
     with database.transaction():
         for table in ("kimi_context", "kimi_events", "kimi_sessions"):
             database.execute(f"DELETE FROM {table} WHERE work_dir = ? AND id = ?", (work_dir, session_id))
+
+
+async def prompt_twice(work_dir: str, store: SqlStore) -> None:
+    """Show a store at work: prompt with a scripted model, close, and go on with the session."""
+    async with open_agent(work_dir, scripted_model("text: Hello."), store=store) as agent:
+        print(await agent.ask("Hi!"))
+    async with open_agent(work_dir, scripted_model("text: Hello again."), store=store, continue_last=True) as agent:
+        print(await agent.ask("Still there?"), len(agent.history), "messages in", agent.session_id)
+    print([summary.title for summary in store.list_sessions()])
 
 
 def _storable(text: str) -> str:

@@ -20,9 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from kimi.interfaces.embed import open_agent, scripted_model
 from kimi.interfaces.embed.storing import StoreFailed
-from sql_sessions import TABLES, SqlStore
+from sql_sessions import TABLES, SqlStore, prompt_twice
 
 
 class SqliteDatabase:
@@ -31,12 +30,11 @@ class SqliteDatabase:
     def __init__(self, path: str | Path) -> None:
         self._path = os.path.abspath(path)
         self._mutex = threading.RLock()
-        self._depth = 0
         self._locks: dict[str, sqlite3.Connection] = {}
         with self._faults():
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA synchronous = FULL")  # also a power failure keeps what was committed
         for statement in TABLES:
             self.execute(statement.format(number="INTEGER PRIMARY KEY AUTOINCREMENT"))
 
@@ -52,10 +50,10 @@ class SqliteDatabase:
             self.execute("BEGIN IMMEDIATE")
             try:
                 yield
-            except BaseException:
-                self.execute("ROLLBACK")
-                raise
-            self.execute("COMMIT")
+                self.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:  # something failed, perhaps the COMMIT
+                    self.execute("ROLLBACK")
 
     def try_lock(self, key: str) -> bool:
         """Lock a key."""
@@ -63,7 +61,8 @@ class SqliteDatabase:
             return False
         with self._faults():
             os.makedirs(f"{self._path}.locks", exist_ok=True)
-            connection = sqlite3.connect(f"{self._path}.locks/{sha256(key.encode()).hexdigest()}", timeout=0)
+            path = f"{self._path}.locks/{sha256(key.encode()).hexdigest()}"
+            connection = sqlite3.connect(path, timeout=0, check_same_thread=False)
             try:
                 connection.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError:
@@ -96,16 +95,8 @@ def open_sqlite_store(path: str | Path, work_dir: str | Path) -> SqlStore:
 
 
 async def main() -> None:
-    """Prompt, close, and go on with the session."""
     with tempfile.TemporaryDirectory() as directory:
-        store = open_sqlite_store(Path(directory, "sessions.db"), directory)
-        async with open_agent(directory, scripted_model("text: Hello."), store=store) as agent:
-            print(await agent.ask("Hi!"))
-        async with open_agent(
-            directory, scripted_model("text: Hello again."), store=store, continue_last=True
-        ) as agent:
-            print(await agent.ask("Still there?"), len(agent.history), "messages in", agent.session_id)
-        print([summary.title for summary in store.list_sessions()])
+        await prompt_twice(directory, open_sqlite_store(Path(directory, "sessions.db"), directory))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
-from kimi.domain.content.message import user_message
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.interfaces.embed import open_agent, scripted_model
 from postgres_store import PostgresDatabase
@@ -27,7 +28,8 @@ HOLDER = """
 import asyncio, sys
 from {module} import {name}
 from sql_sessions import SqlStore
-from kimi.domain.content.message import user_message
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import TextPart
 
 async def main():
     files = await SqlStore({name}(sys.argv[1]), "/w").create("s")
@@ -140,3 +142,60 @@ async def test_conversation_goes_on_over_the_store_with_its_approvals(place: Pla
         assert [message.role for message in agent.history].count("user") == 2
     assert len(asked) == 1
     assert len(other.list_sessions()) == 1
+
+
+async def test_listing_leaves_the_open_session_of_another_program_as_it_is(place: Place) -> None:
+    files = await place.store().create("s")
+    calls = (ToolCall("c1", Function("Shell", "{}")),)
+    files.append_context([user_message("hi"), Message("assistant", (), tool_calls=calls)])
+    other = place.store()
+    assert [summary.id for summary in other.list_sessions()] == ["s"]
+    assert other.database.execute("SELECT COUNT(*) FROM kimi_context") == [(2,)]
+    files.close()
+
+
+async def test_store_may_be_closed_by_another_thread_than_that_which_opened_the_session(place: Place) -> None:
+    store = place.store()
+    files = await store.create("s")
+    files.append_context([user_message("hi")])
+    await anyio.to_thread.run_sync(files.close)
+    again = await place.store().open("s")
+    assert again is not None
+    again.close()
+
+
+async def test_full_disk_is_an_error_and_what_follows_is_stored(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "sessions.db")
+    files = await SqlStore(database, "/w").create("s")
+    files.append_context([user_message("hi")])
+    [[pages]] = database.execute("PRAGMA page_count")
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreFailed, match="full"):
+        files.append_context([user_message("x" * 100_000)])
+    database.execute("PRAGMA max_page_count = 100000")
+    files.append_context([user_message("again")])
+    assert files.load_context() == [user_message("hi"), user_message("again")]
+    database.close()
+
+
+async def test_commit_that_fails_is_an_error_and_what_follows_is_stored(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "sessions.db")
+    database.execute("PRAGMA foreign_keys = ON")
+    database.execute("CREATE TABLE one (id INTEGER PRIMARY KEY)")
+    database.execute("CREATE TABLE two (id INTEGER REFERENCES one DEFERRABLE INITIALLY DEFERRED)")
+
+    def insert(table: str) -> None:
+        with database.transaction():
+            database.execute(f"INSERT INTO {table} VALUES (1)")
+
+    with pytest.raises(StoreFailed, match="FOREIGN KEY"):
+        insert("two")
+    insert("one")
+    assert database.execute("SELECT * FROM two") == []
+    database.close()
+
+
+async def test_what_is_committed_survives_a_power_failure(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "sessions.db")
+    assert database.execute("PRAGMA synchronous") == [(2,)], "FULL: each commit is flushed, so `sync` has nothing to do"
+    database.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -197,3 +200,83 @@ def test_tool_that_closes_its_agent_ends_it(opened: Open) -> None:
         for _ in agent.prompt("go"):
             pass
     assert not agent_threads()
+
+
+PROGRAM = """
+import os, signal, threading
+from kimi.interfaces.embed import TextPart, open_agent_sync, scripted_model
+from tests.support.fakes import FakeModel, forever
+
+def interrupt():
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+def open_agent(model, **options):
+    return open_agent_sync(".", model, share_dir="share", **options)
+
+"""
+ASK_AFTER_AN_INTERRUPT = """
+with open_agent(FakeModel([[TextPart("a"), forever], [TextPart("b")]])) as agent:
+    interrupt()
+    try:
+        agent.ask("go")
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(agent.ask("and now?"))
+"""
+OPEN_UNTIL_AN_INTERRUPT = """
+with open_agent(scripted_model("text: a"), session="s") as agent:
+    agent.ask("go")
+    interrupt()
+    try:
+        open_agent(scripted_model(), session="s").open()  # waits for the other one to go
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+FORGET_TO_CLOSE = """
+agent = open_agent(FakeModel([[TextPart("a"), forever]]), session="s").open()
+for event in agent.prompt("go"):
+    if isinstance(event, TextPart):
+        print(event.text)
+        break
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a program cannot interrupt itself there")
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (ASK_AFTER_AN_INTERRUPT, "interrupted\nb\n"),
+        (OPEN_UNTIL_AN_INTERRUPT, "interrupted\n"),
+        (FORGET_TO_CLOSE, "a\n"),
+    ],
+    ids=["ask", "open", "forgotten"],
+)
+def test_interrupts_end_what_they_interrupt_and_programs_end_their_agents(
+    tmp_path: Path, program: str, said: str
+) -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-W", "error", "-c", PROGRAM + program]
+    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=50, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == (said, "", 0)
+    with open_agent_sync(tmp_path, scripted_model(), share_dir=tmp_path / "share", continue_last=True) as again:
+        assert again.session_id
+
+
+def test_async_function_that_waits_for_its_own_agent_is_told_why_not(opened: Open) -> None:
+    async def wait(how: str) -> str:
+        """Wait for the agent."""
+        return agent.ask("go") if how == "ask" else str(agent.close())
+
+    script = "\n".join((call("c1", "wait", how="ask"), call("c2", "wait", how="close")))
+    with opened(scripted_model(script, "text: on"), tools=[wait]) as agent:
+        results = [event.return_value for event in agent.prompt("go") if isinstance(event, ToolResult)]
+        assert ["cannot wait for it" in one.message for one in results] == [True, True]
+
+
+def test_tool_that_calls_sys_exit_does_not_end_the_thread(opened: Open) -> None:
+    async def leave() -> None:
+        """Leave the program."""
+        sys.exit(3)
+
+    with opened(scripted_model(call("c1", "leave"), "text: on"), tools=[leave]) as agent:
+        assert agent.ask("go") == "on"
