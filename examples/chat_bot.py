@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from kimi.interfaces.embed import (
@@ -70,6 +69,12 @@ async def approve(chat: Chat, request: ApprovalRequest) -> ApprovalAnswer:
             return ApprovalAnswer("reject", answer)
 
 
+async def run_prompts(chat: Chat, agent: Agent, prompts: asyncio.Queue[str]) -> None:
+    """Run a turn for each prompt, one at a time."""
+    while True:
+        await run_prompt(chat, agent, await prompts.get())
+
+
 async def run_prompt(chat: Chat, agent: Agent, text: str) -> None:
     """Run a turn and say what comes of it, a message a step."""
     turn = agent.prompt(text)
@@ -89,6 +94,7 @@ async def serve_user(chat: Chat, directory: Path, model: ChatModel | ModelSettin
     name = await chat.read()
     if name is None:
         return
+    prompts: asyncio.Queue[str] = asyncio.Queue()
     agent = open_agent(
         directory,
         model,
@@ -99,22 +105,23 @@ async def serve_user(chat: Chat, directory: Path, model: ChatModel | ModelSettin
     try:
         async with agent, asyncio.TaskGroup() as tasks:
             await chat.say(f"Hello {name}.")
+            running = tasks.create_task(run_prompts(chat, agent, prompts))
             while (text := await chat.read()) is not None:
-                handle_message(text, agent, lambda text=text: tasks.create_task(run_prompt(chat, agent, text)))
-            agent.cancel()
+                handle_message(text, agent, prompts)
+            running.cancel()  # and the turn with it: nobody is there to answer its questions
     except KimiError as error:
         await chat.say(f"! {error}")
 
 
-def handle_message(text: str, agent: Agent, start: Callable[[], object]) -> None:
-    """Begin a turn with a message, add it to the running one, or stop that."""
+def handle_message(text: str, agent: Agent, prompts: asyncio.Queue[str]) -> None:
+    """Add a message to the running turn, stop that, or keep the message for the next turn."""
     if text == "/stop":
         agent.cancel()
         return
     try:
         agent.steer(text)
     except StateError:
-        start()
+        prompts.put_nowait(text)
 
 
 async def serve(port: int, directory: Path, model: ChatModel | ModelSettings | None = None) -> asyncio.Server:

@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 
@@ -72,8 +72,15 @@ class OllamaModel:
                 raise APIConnectionError(f"Ollama cannot be reached at {self._url}: {error}") from error
             async with response:
                 if response.status != 200:
-                    raise APIStatusError(response.status, f"Ollama refused: {(await response.text())[:500]}")
+                    raise APIStatusError(response.status, f"Ollama refused: {await _read_reason(response)}")
                 yield _read_items(response)
+
+
+async def _read_reason(response: aiohttp.ClientResponse) -> str:
+    try:
+        return (await response.text(errors="replace"))[:500]
+    except (aiohttp.ClientError, TimeoutError):
+        return "(no reason)"
 
 
 async def _read_items(response: aiohttp.ClientResponse) -> AsyncGenerator[ModelItem, None]:
@@ -81,6 +88,8 @@ async def _read_items(response: aiohttp.ClientResponse) -> AsyncGenerator[ModelI
     try:
         async for line in response.content:
             piece: dict[str, Any] = json.loads(line)
+            if "error" in piece:
+                raise APIStatusError(500, f"Ollama failed: {piece['error']}")
             for part in _decode_parts(piece.get("message", {})):
                 has_called = has_called or isinstance(part, ToolCall)
                 has_spoken = has_spoken or not isinstance(part, ThinkPart)
@@ -119,10 +128,19 @@ def _encode_message(message: Message) -> dict[str, Any]:
     encoded: dict[str, Any] = {"role": message.role, "content": message_text(message, "\n")}
     if message.tool_calls:
         encoded["tool_calls"] = [
-            {"function": {"name": call.function.name, "arguments": json.loads(call.function.arguments or "{}")}}
+            {"function": {"name": call.function.name, "arguments": _decode_arguments(call)}}
             for call in message.tool_calls
         ]
     return encoded
+
+
+def _decode_arguments(call: ToolCall) -> dict[str, Any]:
+    """Return the arguments as an object, as Ollama wants them; a model may have written anything."""
+    try:
+        arguments = json.loads(call.function.arguments or "{}")
+    except ValueError:
+        arguments = None
+    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {"arguments": call.function.arguments}
 
 
 def _encode_tool(spec: ToolSpec) -> dict[str, Any]:

@@ -47,16 +47,20 @@ class LiveSession:
     async def stream(self, text: str) -> AsyncGenerator[bytes, None]:
         """Yield the events of a turn as server-sent events, and an `error` or `end` as the last one."""
         turn = self.agent.prompt(text)
+        asked: list[str] = []
         try:
             async for event in turn:
                 if isinstance(event, ApprovalRequest):
                     self.questions[event.id] = event
+                    asked.append(event.id)
                 yield b"data: " + encode_event(event) + b"\n\n"
             status = turn.status.status if turn.status else "cancelled"
             yield f"event: end\ndata: {status}\n\n".encode()
         except KimiError as error:
             yield f"event: error\ndata: {' '.join(str(error).split())}\n\n".encode()
         finally:
+            for request_id in asked:
+                self.questions.pop(request_id, None)
             await turn.close()
 
 
@@ -95,8 +99,9 @@ def create_app(directory: Path, model: ChatModel | None = None) -> FastAPI:
 
     @app.delete("/sessions/{session_id}")
     async def close_session(session_id: str) -> None:
-        await find(session_id).agent.close()
+        session = find(session_id)
         del sessions[session_id]
+        await session.agent.close()
 
     return app
 

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from chat_bot import serve
 from custom_model import OllamaModel
-from kimi.domain.content.message import Message, user_message
+from kimi.domain.content.message import Function, Message, user_message
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIConnectionError, APIEmptyResponseError, APIStatusError
 from kimi.interfaces.embed import ResponseEnd, ToolCall, ToolResult, open_agent, scripted_call, scripted_model
@@ -247,6 +247,7 @@ async def test_custom_model_keeps_the_promises_of_the_port() -> None:
         ([say("a")], 200, APIConnectionError),
         (["no object", DONE], 200, APIConnectionError),
         ([], 500, APIStatusError),
+        ([say("a"), {"error": "out of memory"}], 200, APIStatusError),
     ],
 )
 async def test_custom_model_raises_errors_of_the_tree_only(answer: Any, status: int, error: type[Exception]) -> None:
@@ -255,6 +256,15 @@ async def test_custom_model_raises_errors_of_the_tree_only(answer: Any, status: 
             await read(OllamaModel("m", url))
     with pytest.raises(APIConnectionError, match="cannot be reached"):
         await read(OllamaModel("m", url))
+
+
+async def test_custom_model_takes_a_history_whose_arguments_are_no_object() -> None:
+    calls = tuple(ToolCall(str(number), Function("f", text)) for number, text in enumerate(("{", "[1]", '{"a": 1}')))
+    history = [user_message("hi"), Message("assistant", (), tool_calls=calls)]
+    async with ollama([say("a"), DONE]) as (url, asked):
+        await read(OllamaModel("m", url), history)
+    sent = [call["function"]["arguments"] for call in asked[0]["messages"][-1]["tool_calls"]]
+    assert sent == [{"arguments": "{"}, {"arguments": "[1]"}, {"a": 1}]
 
 
 async def test_custom_model_closes_the_connection_when_the_turn_is_left(tmp_path: Path) -> None:
@@ -328,7 +338,7 @@ async def test_chat_bot_passes_on_approvals(tmp_path: Path, answer: str, is_writ
 async def test_chat_bot_goes_on_with_the_session_of_a_user(tmp_path: Path) -> None:
     async with chat(tmp_path, "text: first", WRITE, "text: second") as connect:
         user = await connect()
-        await user.say("ada", "/clear", "hi")
+        await user.say("ada", "/clear")
         assert await user.hear("first")
         await user.leave()
         again = await connect()
@@ -342,6 +352,31 @@ async def test_chat_bot_goes_on_with_the_session_of_a_user(tmp_path: Path) -> No
     async with open_agent(tmp_path, scripted_model(), session="chat:ada", must_exist=True) as agent:
         prompts = [message for message in agent.history if message.role == "user"]
         assert len(prompts) >= 3
+
+
+async def test_chat_bot_answers_messages_that_come_at_once_one_after_the_other(tmp_path: Path) -> None:
+    async with chat(tmp_path, "text: first", "text: second") as connect:
+        user = await connect()
+        await user.say("ada", "one", "two")
+        assert await user.hear("first")
+        assert await user.hear("second")
+        await user.leave()
+
+
+async def test_chat_bot_does_not_wait_for_a_user_who_has_gone(tmp_path: Path) -> None:
+    async with chat(tmp_path, WRITE, "text: second") as connect:
+        user = await connect()
+        await user.say("ada", "write a file")
+        await user.leave()
+        with anyio.fail_after(20):
+            while True:  # the session is free when the turn has ended
+                again = await connect()
+                await again.say("ada")
+                if "Hello" in await again.hear(""):
+                    break
+                await again.leave()
+        await again.leave()
+    assert not (tmp_path / "new.txt").exists()
 
 
 # --- the web application ------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from kimi.domain.events.event import Event, StatusUpdate, StepBegin, SubagentEve
 from kimi.domain.events.request import ApprovalAnswer, ApprovalRequest, HookAnswer, QuestionRequest
 from kimi.domain.hook import CommandHook
 from kimi.domain.permissions.approval import ProposedAction
-from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.domain.turn import TurnStatus
 from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
@@ -73,6 +73,7 @@ __all__ = [
     "CommandHook",
     "ConfigError",
     "Conversation",
+    "DiffBlock",
     "Event",
     "Flags",
     "FunctionTool",
