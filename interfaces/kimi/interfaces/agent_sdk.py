@@ -230,7 +230,10 @@ Translate: TypeAlias = Callable[[Event | None], list[T]]
 
 
 class TranslatedTurn(Generic[T]):
-    """A turn as an asynchronous iterator of messages. Leaving it early cancels the turn, as in `AgentTurn`."""
+    """A turn as an asynchronous iterator of messages. It is cancelled by `aclose`, or when it is dropped unfinished.
+
+    That is at the end of an `async for message in session.prompt(...)` that is left early, as no name keeps it.
+    """
 
     def __init__(self, turn: AgentTurn, translate: Translate[T]) -> None:
         self._turn = turn

@@ -61,6 +61,7 @@ async def read_to_the_end(agent: Agent) -> list[ToolResult]:
         return [event async for event in agent.prompt("go") if isinstance(event, ToolResult)]
 
 
+@pytest.mark.spec("R-423")
 async def test_tool_whose_wait_was_cancelled_by_others_is_an_error_of_the_tool(opened: Open) -> None:
     model = scripted_model(call("c1", "cancelled_elsewhere"), "text: on")
     async with opened(model, tools=[cancelled_elsewhere]) as agent:
@@ -68,6 +69,7 @@ async def test_tool_whose_wait_was_cancelled_by_others_is_an_error_of_the_tool(o
         assert "was cancelled" in result.return_value.message
 
 
+@pytest.mark.spec("R-422")
 @pytest.mark.parametrize("where", ["approve", "question"])
 async def test_answer_whose_wait_was_cancelled_by_others_ends_the_turn(opened: Open, where: str) -> None:
     options: dict[str, Any] = {"approve": answer} if where == "approve" else {"answer_questions": answer}
@@ -102,6 +104,7 @@ async def test_tool_that_calls_sys_exit_ends_its_call_only(opened: Open, kind: s
     assert "sys.exit(3)" in result.return_value.message
 
 
+@pytest.mark.spec("R-421")
 @pytest.mark.parametrize("how", ["close", "turn"])
 async def test_end_is_not_broken_off_by_cancelling_the_task_that_waits(opened: Open, how: str) -> None:
     ends: list[str] = []
@@ -129,6 +132,7 @@ async def test_end_is_not_broken_off_by_cancelling_the_task_that_waits(opened: O
         assert ends == ["settled"]
 
 
+@pytest.mark.spec("R-426")
 async def test_functions_that_block_stop_no_other_agent(opened: Open) -> None:
     """More of them than there are threads for files."""
     together = threading.Barrier(45, timeout=20)
@@ -172,6 +176,7 @@ class Incomplete(BaseModel):
     value: "Nowhere"  # noqa: F821, UP037  # pyright: ignore
 
 
+@pytest.mark.spec("R-424")
 async def test_type_that_is_not_complete_is_refused_before_the_model_is_asked(opened: Open) -> None:
     async with opened(scripted_model()) as agent:
         with pytest.raises(UsageError, match="no JSON Schema"):

@@ -241,6 +241,7 @@ for event in agent.prompt("go"):
 """
 
 
+@pytest.mark.spec("R-427")
 @pytest.mark.skipif(sys.platform == "win32", reason="a program cannot interrupt itself there")
 @pytest.mark.parametrize(
     ("program", "said"),

@@ -154,6 +154,7 @@ async def test_result_that_cannot_be_json_is_an_error_that_the_model_reads(resul
     assert "Error serializing to JSON" in (await call(FunctionTool(give), {})).message
 
 
+@pytest.mark.spec("R-423")
 async def test_parameters_may_have_any_name_and_any_kind_of_default() -> None:
     def odd(_id: int, schema: str, function: str, model_config: int = Field(7, ge=1), self: int | None = None) -> str:
         """Take them.
