@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import BrowserContext, Response, expect
+from playwright.sync_api import BrowserContext, Response, Route, expect
 
 from tests.support.browser.web_process import new_session, web
 from tests.support.program.pace import slowdown
@@ -45,6 +45,24 @@ def test_page_is_small_and_paints_soon(place: Place, context: BrowserContext) ->
             expect(page.get_by_text("What shall we work on?")).to_be_visible()
             page.close()
         assert min(paints) < PAINT_MS * slowdown()
+
+
+@pytest.mark.spec("R-391")
+def test_first_paint_waits_for_no_file_and_has_the_chosen_colours(place: Place, context: BrowserContext) -> None:
+    place.script("text: x")
+    with web(place) as server:
+        page = server.open(context)
+        page.get_by_role("button", name="Settings").click()
+        page.get_by_label("Colours").select_option("dark")
+        page.close()
+        page = context.new_page()
+        held: list[Route] = []
+        page.route("**/page/**", lambda route: held.append(route))  # noqa: PLW0108 - a builtin has no signature
+        page.goto(server.address, wait_until="commit")
+        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(24, 25, 27)"
+        assert page.evaluate("document.styleSheets.length") == 1
+        assert held
 
 
 @pytest.mark.spec("R-391")

@@ -56,8 +56,10 @@ CORPUS: Final = "\n\n".join(ATTACKS)
 _FINDINGS: Final = """() => {
   const found = [];
   if (window.pwned !== undefined) found.push("a script ran");
+  const ownStyle = document.head.querySelector("style");
   for (const node of document.querySelectorAll("*")) {
     const name = node.localName;
+    if (node === ownStyle) continue;
     if (["iframe", "object", "embed", "form", "base", "style", "math", "frame"].includes(name)) found.push(name);
     if (name === "script" && !node.src.startsWith(location.origin + "/page/")) found.push("script");
     if (name === "meta" && node.closest("body")) found.push("meta");

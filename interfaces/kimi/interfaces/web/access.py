@@ -20,9 +20,12 @@ MAX_WRONG_TOKENS: Final = 20
 
 WRONG_TOKEN_PERIOD_S: Final = 60.0
 
+SHELL_STYLE: Final = "sha256-wfK3IQtNYygwKK0rEcGgDTrSPIzCTdP/O0TBM8ACjMk="
+"""The digest of the style that stands in index.html, the only one that may: the first paint waits for no file."""
+
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        f"default-src 'none'; script-src 'self'; style-src 'self' '{SHELL_STYLE}'; img-src 'self' data: blob:; connect-src 'self'; "
         "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",

@@ -38,6 +38,8 @@ _LOGIN_PAGE: Final = (
     "<p>Open the link that <code>kimi web</code> has printed: it holds the token.</p></html>"
 )
 _SAFE_METHODS: Final = ("GET", "HEAD")
+_THEME_COOKIE: Final = "kimi_theme"
+_THEMES: Final = ("light", "dark")
 
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -191,10 +193,15 @@ class WebServer:
         found = await anyio.to_thread.run_sync(self._page.find, name)
         if found is None:
             raise Refusal("unknown", "There is no such file.")
-        headers = {"ETag": found.tag, "Content-Type": found.type, "Cache-Control": "no-cache"}
-        if request.headers.get("If-None-Match") == found.tag:
+        content, tag = found.content, found.tag
+        theme = request.cookies.get(_THEME_COOKIE)
+        if name == "index.html" and theme in _THEMES:  # so that the first paint has the colours that were chosen
+            content = content.replace(b"<html ", f'<html data-theme="{theme}" '.encode(), 1)
+            tag = f'{tag[:-1]}-{theme}"'
+        headers = {"ETag": tag, "Content-Type": found.type, "Cache-Control": "no-cache"}
+        if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers=headers)
-        return web.Response(body=found.content, headers=headers)
+        return web.Response(body=content, headers=headers)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -9,7 +9,7 @@ import { showToast } from "./view/dialogs.js";
 import { button, el, txt } from "./view/dom.js";
 import { chooseDirectory } from "./view/new_session.js";
 import { Sessions } from "./view/sessions.js";
-import { openSettings } from "./view/settings.js";
+import { applyTheme, openSettings } from "./view/settings.js";
 
 let info = { version: "", models: [], default_model: null, directories: [], work_dir: null };
 
@@ -19,6 +19,7 @@ const spoken = document.getElementById("spoken");
 const problem = document.getElementById("problem");
 
 document.documentElement.lang = language() === "zh" ? "zh-Hans" : "en";
+applyTheme();
 
 function announce(text) {
   spoken.textContent = "";

@@ -49,9 +49,10 @@ function drawChoice(name, label, choices, changed) {
   return el("label", { class: "setting" }, el("span", {}, label), select);
 }
 
-/** Show the colours that were chosen. */
+/** Show the colours that were chosen. The server is told of them by a cookie: the first paint has them already. */
 export function applyTheme() {
   const theme = preference("theme");
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
+  document.cookie = `kimi_theme=${theme}; path=/; samesite=strict; max-age=${theme === "auto" ? 0 : 31_536_000}`;
 }
