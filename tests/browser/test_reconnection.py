@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from tests.support.browser.cuttable import Cuttable, cuttable
-from tests.support.browser.web_process import Web, new_session, press, say, wait_idle, web
+from tests.support.browser.other_client import other_client
+from tests.support.browser.web_process import Web, new_session, press, say, session_id, wait_idle, web
 from tests.support.program.wire_process import Place
 from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import call_reply, text_reply
@@ -52,16 +53,17 @@ def test_cut_of_ten_seconds_loses_and_repeats_nothing(place: Place, context: Bro
 @pytest.mark.spec("R-389")
 def test_approval_that_was_asked_while_away_waits(place: Place, context: BrowserContext) -> None:
     call = ("c1", "Shell", '{"command": "touch made"}')
-    with loopback(call_reply(call, head_delay_s=1.0), text_reply("The end.")) as provider:
+    with loopback(call_reply(call, head_delay_s=0.5), text_reply("The end.")) as provider:
         place.provider(provider.base_url)
         with web(place) as server, cuttable(port_of(server)) as network:
             page = behind(server, network).open(context)
             new_session(page)
-            say(page, "go")
-            expect(page.locator(".user")).to_have_count(1)
-            network.cut()
-            expect(page.locator(".banner")).to_be_visible()
-            time.sleep(1.5)
+            with other_client(server, session_id(page)) as client:
+                say(page, "go")
+                expect(page.locator(".user")).to_have_count(1)
+                network.cut()
+                expect(page.locator(".banner")).to_be_visible()
+                client.wait("ApprovalRequest")
             expect(page.locator(".card.asked")).to_have_count(0)
             network.mend()
             expect(page.locator(".asked-what")).to_have_text("touch made")
@@ -90,7 +92,7 @@ def test_prompt_sent_into_a_cut_is_sent_once(place: Place, context: BrowserConte
 
 @pytest.mark.spec("R-389")
 def test_connection_that_died_in_silence_is_found_on_return(place: Place, context: BrowserContext) -> None:
-    pieces = [f"w{n} " for n in range(100)]
+    pieces = [f"w{n} " for n in range(60)]
     with loopback(text_reply(*pieces, event_delay_s=0.05)) as provider:
         place.provider(provider.base_url)
         with web(place) as server, cuttable(port_of(server)) as network:

@@ -118,6 +118,7 @@ def test_mode_and_model_are_shown_and_changed(place: Place, context: BrowserCont
         other.locator(".mode").click()
         other.get_by_role("menuitemradio", name="Edits").first.click()
         expect(page.locator(".mode")).to_have_text("Edits")
+        page.bring_to_front()  # a page behind another draws seldom, and is slow to click on
         say(page, "go")
         wait_idle(page)
         expect(page.locator(".context")).to_contain_text("50%")

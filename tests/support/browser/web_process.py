@@ -17,6 +17,14 @@ from tests.support.program.wire_process import Place
 PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
 DESKTOP: Final[ViewportSize] = {"width": 1280, "height": 860}
 SETTLED_MS: Final = 500
+_NEW_SESSION: Final = """async () => {
+  const { createSession, getInfo } = await import("/page/api.js");
+  const { work_dir: here, directories } = await getInfo();
+  const id = await createSession(here ?? directories[0]);
+  const opened = new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
+  location.hash = `#/s/${id}`;
+  await opened;
+}"""
 _LINK: Final = re.compile(rb"(http://[^/\s]+)/\?token=(\S+)")
 
 
@@ -74,9 +82,8 @@ def say(page: Page, text: str) -> None:
 
 
 def new_session(page: Page) -> None:
-    """Start a session in the directory that the server offers first."""
-    page.locator("#new-session, .starts .primary").filter(visible=True).first.click()
-    page.get_by_role("button", name="Start here").click()
+    """Start a session in the directory that the server offers first, and open it."""
+    page.evaluate(_NEW_SESSION)
     page.wait_for_selector('[data-ready="true"]')
 
 
