@@ -120,6 +120,7 @@ def test_hostile_markdown_is_read_in_time_that_grows_with_it(page: Page) -> None
         "~",
     ]
     texts = [(part * size)[:size] for part in parts] + ["*a " * 2000 + "a* " * 2000, "| a " * 1000 + "\n" + "|-" * 900]
+    texts += ["h" * 100_000, "http://" + "." * 100_000, "~" * 30_000 + "x`", "```" + " " * 30_000 + "`", "a\n" * 50_000]
     page.evaluate(_TIMES, texts)
     assert max(page.evaluate(_TIMES, texts)) < PARSE_MS * slowdown()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -14,24 +15,28 @@ from tests.support.program.wire_process import Place
 from tests.support.providers.scripted_calls import call
 
 
-def asked_text(page: Page) -> str:
-    return page.locator(".asked-what").inner_text()
-
-
-def touches(place: Place, *names: str) -> None:
-    """Let the model run one command for each name, and then end."""
-    place.script(*(call(f"c{at}", "Shell", command=f"touch {name}") for at, name in enumerate(names)), "text: The end.")
-
-
-@pytest.mark.spec("R-384")
-def test_command_runs_only_after_it_was_approved_once(place: Place, context: BrowserContext) -> None:
-    touches(place, "one", "two")
+@contextmanager
+def asking(place: Place, context: BrowserContext, *replies: str) -> Generator[Page, None, None]:
+    """Run a session that has been told to go and plays these replies; the page shows what is asked."""
+    place.script(*replies, "text: The end.")
     with web(place) as server:
         page = server.open(context)
         new_session(page)
         say(page, "go")
+        page.wait_for_selector(".card.asked")
+        yield page
+
+
+def touches(*names: str) -> list[str]:
+    """Return a reply for each name that runs a command."""
+    return [call(f"c{at}", "Shell", command=f"touch {name}") for at, name in enumerate(names)]
+
+
+@pytest.mark.spec("R-384")
+def test_command_runs_only_after_it_was_approved_once(place: Place, context: BrowserContext) -> None:
+    with asking(place, context, *touches("one", "two")) as page:
         expect(page.locator(".card.asked h2")).to_have_text("Run this command?")
-        assert asked_text(page) == "touch one"
+        expect(page.locator(".asked-what")).to_have_text("touch one")
         assert not (place.work / "one").exists()
         press(page, "Approve")
         expect(page.locator(".asked-what")).to_have_text("touch two")
@@ -46,11 +51,7 @@ def test_command_runs_only_after_it_was_approved_once(place: Place, context: Bro
 
 @pytest.mark.spec("R-384")
 def test_approval_for_the_session_asks_no_second_time(place: Place, context: BrowserContext) -> None:
-    touches(place, "one", "two")
-    with web(place) as server:
-        page = server.open(context)
-        new_session(page)
-        say(page, "go")
+    with asking(place, context, *touches("one", "two")) as page:
         expect(page.locator(".scope")).to_contain_text("run command")
         press(page, "For this session")
         expect(page.get_by_text("The end.")).to_be_visible()
@@ -59,11 +60,7 @@ def test_approval_for_the_session_asks_no_second_time(place: Place, context: Bro
 
 @pytest.mark.spec("R-384")
 def test_words_of_a_rejection_reach_the_model(place: Place, context: BrowserContext) -> None:
-    touches(place, "one")
-    with web(place) as server:
-        page = server.open(context)
-        new_session(page)
-        say(page, "go")
+    with asking(place, context, *touches("one")) as page:
         press(page, "Reject")
         page.get_by_label("What to do instead").fill("use a directory")
         page.keyboard.press("Enter")
@@ -75,11 +72,7 @@ def test_words_of_a_rejection_reach_the_model(place: Place, context: BrowserCont
 @pytest.mark.spec("R-384")
 def test_long_change_is_shown_whole_before_it_is_approved(place: Place, context: BrowserContext) -> None:
     text = "".join(f"line {n}\n" for n in range(900))
-    place.script(call("c1", "WriteFile", path="long.txt", content=text), "text: The end.")
-    with web(place) as server:
-        page = server.open(context)
-        new_session(page)
-        say(page, "go")
+    with asking(place, context, call("c1", "WriteFile", path="long.txt", content=text)) as page:
         expect(page.locator(".asked-what .diff-row.add")).to_have_count(900)
         expect(page.locator(".scroll-hint")).to_be_visible()
         page.locator(".asked-what").evaluate("(node) => { node.scrollTop = node.scrollHeight; }")
@@ -93,21 +86,13 @@ def test_long_change_is_shown_whole_before_it_is_approved(place: Place, context:
 @pytest.mark.spec("R-384")
 def test_what_only_the_description_says_is_shown_too(place: Place, context: BrowserContext) -> None:
     (place.work / "old.txt").write_bytes("编码是一个老问题，这里的文字足够长。\n".encode("gbk") * 20)
-    place.script(call("c1", "WriteFile", path="old.txt", content="新的 \U0001f389\n"), "text: The end.")
-    with web(place) as server:
-        page = server.open(context)
-        new_session(page)
-        say(page, "go")
+    with asking(place, context, call("c1", "WriteFile", path="old.txt", content="新的 \U0001f389\n")) as page:
         expect(page.locator(".asked-what")).to_contain_text("its encoding becomes UTF-8")
 
 
 @pytest.mark.spec("R-385")
 def test_click_meant_for_one_approval_does_not_reach_the_next(place: Place, context: BrowserContext) -> None:
-    touches(place, "one", "two")
-    with web(place) as server:
-        page = server.open(context)
-        new_session(page)
-        say(page, "go")
+    with asking(place, context, *touches("one", "two")) as page:
         press(page, "Approve")
         expect(page.locator(".asked-what")).to_have_text("touch two")
         page.locator(".card.asked").get_by_role("button", name="Approve", exact=True).click(no_wait_after=True)
@@ -123,11 +108,7 @@ def test_question_is_answered_with_choices_and_own_words(place: Place, context: 
         {"question": "Which colour?", "header": "Colour", "options": options},
         {"question": "Which shapes?", "header": "Shapes", "options": options, "multi_select": True},
     ]
-    place.script(call("c1", "AskUserQuestion", questions=questions), "text: Thanks.")
-    with web(place) as server:
-        page = server.open(context)
-        new_session(page)
-        say(page, "go")
+    with asking(place, context, call("c1", "AskUserQuestion", questions=questions)) as page:
         send = page.get_by_role("button", name="Answer")
         expect(send).to_be_disabled()
         page.get_by_role("radio", name="Blue").check()
@@ -136,7 +117,7 @@ def test_question_is_answered_with_choices_and_own_words(place: Place, context: 
         expect(send).to_be_enabled()
         page.wait_for_timeout(500)
         send.click()
-        expect(page.get_by_text("Thanks.")).to_be_visible()
+        expect(page.get_by_text("The end.")).to_be_visible()
     told = str(place.context())
     assert "Blue" in told
     assert "Red, round" in told
@@ -146,7 +127,7 @@ def test_question_is_answered_with_choices_and_own_words(place: Place, context: 
 def test_one_approval_settles_two_pages_and_a_wire_client(
     place: Place, browser: Browser, context: BrowserContext
 ) -> None:
-    touches(place, "one", "two", "three")
+    place.script(*touches("one", "two", "three"), "text: The end.")
     with web(place) as server, watched_context(browser, PHONE) as phone:
         first = server.open(context)
         new_session(first)
@@ -173,12 +154,8 @@ def test_one_approval_settles_two_pages_and_a_wire_client(
 
 
 @pytest.mark.spec("R-388")
-def test_page_that_comes_back_shows_what_still_waits(place: Place, context: BrowserContext, tmp_path: Path) -> None:
-    touches(place, "one")
-    with web(place) as server:
-        page = server.open(context)
-        new_session(page)
-        say(page, "go")
+def test_page_that_comes_back_shows_what_still_waits(place: Place, context: BrowserContext) -> None:
+    with asking(place, context, *touches("one")) as page:
         expect(page.locator(".asked-what")).to_have_text("touch one")
         page.reload()
         expect(page.locator(".asked-what")).to_have_text("touch one")

@@ -2,7 +2,7 @@
 
 import { createSession, getInfo } from "./api.js";
 import { lastPart } from "./model/format.js";
-import { preference, setPreference } from "./preferences.js";
+import { preference, setPreference, storeDraft, storeQueue } from "./preferences.js";
 import { language, t } from "./texts.js";
 import { Conversation } from "./view/conversation.js";
 import { showToast } from "./view/dialogs.js";
@@ -13,6 +13,8 @@ import { applyTheme, openSettings } from "./view/settings.js";
 
 let info = { version: "", models: [], default_model: null, directories: [], work_dir: null };
 
+let starts = null;
+let startPlaces = "";
 const narrow = matchMedia("(max-width: 760px)");
 const root = document.getElementById("page");
 const spoken = document.getElementById("spoken");
@@ -69,10 +71,13 @@ async function create() {
 }
 
 function welcome() {
-  const places = recentDirectories(4).map((one) => button(lastPart(one), () => begin(one), { kind: "chip-button", title: one }));
-  conversation.showWelcome(el("p", { class: "lead" }, t("welcome")), el("p", { class: "faint" }, t("welcomeHint")),
-    el("div", { class: "starts" }, button(t("newSession"), create, { kind: "primary" }), places,
-      button(t("openSessions"), () => showSessions(true), { kind: "phone-only" })));
+  const recent = recentDirectories(4);
+  if (starts?.isConnected && startPlaces === String(recent)) return;  // new buttons would take the focus away
+  const places = recent.map((one) => button(lastPart(one), () => begin(one), { kind: "chip-button", title: one }));
+  startPlaces = String(recent);
+  starts = el("div", { class: "starts" }, button(t("newSession"), create, { kind: "primary" }), places,
+    button(t("openSessions"), () => showSessions(true), { kind: "phone-only" }));
+  conversation.showWelcome(el("p", { class: "lead" }, t("welcome")), el("p", { class: "faint" }, t("welcomeHint")), starts);
 }
 
 function listed(found) {
@@ -103,7 +108,11 @@ const conversation = new Conversation({
 });
 const sessions = new Sessions({
   open: openSession, create, fail, listed, chosen: () => root.classList.remove("drawer"),
-  removed: (id) => id === currentId() && (location.hash = ""),
+  removed(id) {
+    storeDraft(id, "");
+    storeQueue(id, []);
+    if (id === currentId()) location.hash = "";
+  },
 });
 const shade = el("div", { class: "shade", on: { click: () => showSessions(false) } });
 root.replaceChildren(sessions.node, shade, conversation.node);
@@ -139,7 +148,15 @@ window.visualViewport?.addEventListener("resize", () => {
   if (conversation.flow.follow) conversation.flow.toEnd();
 });
 
+const skip = document.querySelector(".skip");
+skip.textContent = t("message");
+skip.addEventListener("click", (event) => {
+  event.preventDefault();  // the address names the session
+  (conversation.session ? conversation.composer.field : conversation.scroller).focus();
+});
+
 window.addEventListener("hashchange", route);
+window.addEventListener("pagehide", () => conversation.session?.keepUnsent());
 getInfo().then((value) => {
   info = value;
   route();

@@ -1,5 +1,6 @@
 // Tells of what happens while nobody looks: in the title of the page, and by the system if that was allowed.
 
+import { visible } from "./model/visible.js";
 import { preference } from "./preferences.js";
 
 let worker = null;
@@ -39,5 +40,5 @@ async function startWorker() {
 
 /** Put a mark before the page's title: "?" when something is asked, "•" when a turn runs. */
 export function showTitle(title, mark) {
-  document.title = `${mark ? `${mark} ` : ""}${title ? `${title} · ` : ""}Kimi`;
+  document.title = `${mark ? `${mark} ` : ""}${title ? `${visible(title)} · ` : ""}Kimi`;
 }

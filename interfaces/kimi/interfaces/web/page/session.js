@@ -1,7 +1,7 @@
 // A session that is open on the page: its wire, its transcript, the requests that wait, and the messages of its queue.
 
-import { Transcript } from "./model/transcript.js";
-import { storedQueue, storeQueue } from "./preferences.js";
+import { readInput, Transcript } from "./model/transcript.js";
+import { storedDraft, storedQueue, storeDraft, storeQueue } from "./preferences.js";
 import { Wire } from "./wire.js";
 
 const LIVE_BUDGET = 12;
@@ -11,7 +11,8 @@ const CAPABILITIES = { supports_question: true, supports_plan_mode: true, suppor
 
 /**
  * `view` is told what happens: `reset()`, `item(item, isNew)`, `ready(wasPast)`, `asks(request)`, `turn(what, seconds)`,
- * `connection(state, payload)`, `queueChanged()`, `changedSession()`, `unsent(input)`, and `show()` after each batch.
+ * `connection(state, payload)`, `queueChanged()`, `changedSession()`, `unsent(input)`, `noConnection()`, and `show()` after
+ * each batch.
  */
 export class Session {
   constructor(id, view) {
@@ -25,6 +26,7 @@ export class Session {
     this.past = true;
     this.waiting = [];
     this.sent = null;
+    this.cut = false;
     this.restart();
     this.wire = new Wire(id, {
       message: (message) => this.take(message),
@@ -64,7 +66,14 @@ export class Session {
     const until = performance.now() + (this.past ? PAST_BUDGET : LIVE_BUDGET);
     const { waiting } = this;
     let at = 0;
-    while (at < waiting.length && (at % 16 || performance.now() < until)) this.handle(waiting[at++]);
+    while (at < waiting.length && (at % 16 || performance.now() < until)) {
+      try {
+        this.handle(waiting[at]);
+      } catch (error) {
+        console.error(error);  // what one message says must not stop those that follow
+      }
+      at += 1;
+    }
     this.waiting = waiting.slice(at);
     if (this.waiting.length) this.schedule();
     if (!this.past) this.view.show();
@@ -137,10 +146,17 @@ export class Session {
   prompt(input) {
     if (this.refused) return void this.view.unsent(input);
     this.sent = input;
+    this.cut = false;
     this.view.show();
     this.wire.call("prompt", { user_input: input }).catch((error) => {
-      if (error.code !== 0) this.take({ refused: input, error });  // after a cut the stream tells what became of it
+      if (error.code !== 0) this.take({ refused: input, error });
+      else if (this.wire) this.cut = true;  // the stream will tell what became of it
     });
+  }
+
+  /** Keep a message that a cut may have swallowed as a draft: nobody will be here to send it again. */
+  keepUnsent() {
+    if (this.cut && this.sent) storeDraft(this.id, [readInput(this.sent).text, storedDraft(this.id)].filter(Boolean).join("\n"));
   }
 
   // Of a prompt that began a turn, PromptFinished has told already.
@@ -158,6 +174,7 @@ export class Session {
     try {
       await this.wire.call("steer", { user_input: input });
     } catch (error) {
+      if (!this.wire) return;  // another session is open: it was sent, and its text is not for that one
       if (error.code === -32000) this.submit(input);
       else this.view.unsent(input);
     }
@@ -165,7 +182,7 @@ export class Session {
 
   cancel() {
     this.held = this.queue.length > 0;
-    this.wire.call("cancel").catch(() => {});
+    this.wire.call("cancel").catch((error) => error.code === 0 && this.wire && this.view.noConnection());
   }
 
   keepQueue() {
@@ -182,8 +199,10 @@ export class Session {
   }
 
   close() {
-    this.wire.close();
+    this.keepUnsent();
+    const { wire } = this;
     this.wire = null;
+    wire.close();
     this.waiting = [];
   }
 }

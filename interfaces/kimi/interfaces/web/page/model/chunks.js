@@ -3,7 +3,7 @@
 
 const WANTED = 800;
 const LONGEST = 6000;
-const FENCE = /^[ \t]{0,12}(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4})?(`{3,}|~{3,})[ \t]*([^`\n]*)$/;
+const FENCE = /^[ \t]{0,12}(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4})?(`{3,}(?!`)|~{3,}(?!~))([^`\n]*)$/;
 const LIST = /^[ \t]*(?:[-*+]|\d{1,9}[.)])(?:[ \t]|$)/;
 
 /** Return an open chunk. `fence` is the code block that goes on from the chunk before, `joined` says mid-line. */

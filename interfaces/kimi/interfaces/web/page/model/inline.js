@@ -169,23 +169,25 @@ function readBreak(reader) {
   const hard = reader.plain.endsWith("  ");
   reader.plain = reader.plain.trimEnd();
   if (hard) return push(reader, { t: "br" }, 1);
-  reader.plain += "\n";
+  flush(reader);  // a text that grew by one line after another would be copied for each of them
+  reader.plain = "\n";
   reader.at += 1;
   return true;
 }
 
 function readAddress(reader) {
   ADDRESS.lastIndex = reader.at;
-  if (/\w$/.test(reader.plain)) return false;
+  if (/\w/.test(reader.text[reader.at - 1] ?? "")) return false;
   const found = ADDRESS.exec(reader.text);
   if (!found) return false;
-  let url = found[0];
   let opened = 0;
-  for (const c of url) opened += c === "(" ? 1 : c === ")" ? -1 : 0;
-  while (url && (/[.,;:!?*_~\]]$/.test(url) || (url.endsWith(")") && opened < 0))) {
-    if (url.endsWith(")")) opened += 1;
-    url = url.slice(0, -1);
+  for (const c of found[0]) opened += c === "(" ? 1 : c === ")" ? -1 : 0;
+  let end = found[0].length;
+  for (let last = found[0][end - 1]; end && (/[.,;:!?*_~\]]/.test(last) || (last === ")" && opened < 0)); last = found[0][end - 1]) {
+    if (last === ")") opened += 1;
+    end -= 1;
   }
+  const url = found[0].slice(0, end);
   return push(reader, { t: "a", url, c: [url] }, url.length);
 }
 

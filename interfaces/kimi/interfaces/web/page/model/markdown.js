@@ -4,7 +4,7 @@
 import { readInline } from "./inline.js";
 
 const DEEPEST = 12;
-const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`]*)$/;
+const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( {1,4}(?! )| |$)/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]|$)/;

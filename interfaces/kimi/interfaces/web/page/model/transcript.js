@@ -233,7 +233,7 @@ function finishCall(self, call, state, value) {
 }
 
 function noteDisplay(self, block) {
-  if (block.type === "todo") self.status.todos = block.items;
+  if (block.type === "todo" && Array.isArray(block.items)) self.status.todos = block.items;
   if (block.type === "background_task") {
     self.tasks.set(block.task_id, {
       id: block.task_id, kind: block.kind, status: block.status, description: block.description,

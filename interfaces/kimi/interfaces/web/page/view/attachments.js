@@ -6,31 +6,45 @@ import { button, el, txt } from "./dom.js";
 const LONGEST_SIDE = 2048;
 const LARGEST = 3_500_000;
 
-/** The pictures beside a message. `changed()` is told when there are more or fewer. */
+/** The pictures beside the message of each session. `changed()` is told when there are more or fewer. */
 export class Attachments {
   constructor(host, changed, complain) {
-    Object.assign(this, { host, changed, complain, pictures: [] });
+    Object.assign(this, { host, changed, complain, kept: new Map(), id: "" });
   }
 
-  /** Add the pictures among some files. Return whether there were any. */
+  get pictures() {
+    return this.kept.get(this.id) ?? [];
+  }
+
+  /** Show the pictures of the session that was opened. */
+  open(id) {
+    this.id = id;
+    this.draw();
+  }
+
+  /** Add files as pictures; one that is none is complained of. Return whether there were any files. */
   add(files) {
-    const pictures = [...files].filter((file) => file.type.startsWith("image/"));
-    for (const file of pictures) {
-      readPicture(file).then((url) => this.put(url), () => this.complain(t("tooLarge", { name: file.name || t("image") })));
+    const { id } = this;
+    for (const file of files) {
+      readPicture(file).then((url) => this.put(url, id), () => this.complain(t("tooLarge", { name: file.name || t("image") })));
     }
-    return pictures.length > 0;
+    return files.length > 0;
   }
 
-  put(url) {
-    this.pictures.push(url);
+  put(url, id = this.id) {
+    this.keep([...(this.kept.get(id) ?? []), url], id);
+  }
+
+  keep(pictures, id = this.id) {
+    if (pictures.length) this.kept.set(id, pictures);
+    else this.kept.delete(id);
     this.draw();
   }
 
   /** Return the pictures as parts of a message, and take them away. */
   take() {
     const parts = this.pictures.map((url) => ({ type: "image_url", image_url: { url } }));
-    this.pictures = [];
-    this.draw();
+    this.keep([]);
     return parts;
   }
 
@@ -38,7 +52,7 @@ export class Attachments {
     this.host.hidden = !this.pictures.length;
     this.host.replaceChildren(...this.pictures.map((url, at) => el("figure", { class: "thumb" },
       el("img", { src: url, alt: t("image") }),
-      button(`${t("removePicture")} ${at + 1}`, () => (this.pictures.splice(at, 1), this.draw()), { kind: "quiet small", picture: "close" }))));
+      button(`${t("removePicture")} ${at + 1}`, () => this.keep(this.pictures.toSpliced(at, 1)), { kind: "quiet small", picture: "close" }))));
     this.changed();
   }
 }

@@ -130,6 +130,7 @@ export class Composer {
   /** Show the draft of the session that was opened. */
   open() {
     this.fill(storedDraft(this.session().id));
+    this.attachments.open(this.session().id);
     this.drawQueue();
     if (!isTouch()) this.field.focus();
   }

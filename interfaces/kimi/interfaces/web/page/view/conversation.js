@@ -58,7 +58,8 @@ export class Conversation {
     this.status.known = null;
     this.node.classList.remove("nothing");
     this.node.dataset.ready = "false";
-    this.banner.hidden = true;
+    this.banner.hidden = this.todo.hidden = true;
+    this.requests.show([]);
     this.place.replaceChildren();
     this.session = null;
     this.session = new Session(id, this);
@@ -74,7 +75,8 @@ export class Conversation {
     this.node.classList.add("nothing");
     this.heading.textContent = "";
     this.place.textContent = "";
-    this.asked.hidden = this.todo.hidden = this.banner.hidden = this.activity.hidden = true;
+    this.requests.show([]);
+    this.todo.hidden = this.banner.hidden = this.activity.hidden = true;
     this.mcp.hidden = this.tasks.hidden = true;
     this.flow.reset();
     this.status.draw();
@@ -107,6 +109,7 @@ export class Conversation {
     this.empty.hidden = this.session.transcript.items.length > 0;
     if (!this.empty.hidden) this.showWelcome(el("p", { class: "lead" }, t("emptySession")), el("p", { class: "faint" }, t("emptyHint")));
     this.banner.hidden = true;
+    this.requests.reopen();
     this.requestsChanged();
     this.show();
     this.status.refresh();
@@ -166,6 +169,10 @@ export class Conversation {
   unsent(input) {
     this.composer.put(input);
     this.fail(new Error(t("unsent")));
+  }
+
+  noConnection() {
+    this.fail(new Error(t("notSent")));
   }
 
   // --- what is shown beside the items ---

@@ -5,12 +5,12 @@ import { visible } from "../model/visible.js";
 const SVG = "http://www.w3.org/2000/svg";
 const PATHS = {
   menu: "M4 7h16M4 12h16M4 17h16", plus: "M12 5v14M5 12h14", search: "M11 5a6 6 0 1 0 0 12 6 6 0 0 0 0-12zm4.5 10.5L20 20",
-  send: "M12 19V5M6 11l6-6 6 6", stop: "M7 7h10v10H7z", chevron: "M9 6l6 6-6 6", close: "M6 6l12 12M18 6L6 18",
+  send: "M12 19V5M6 11l6-6 6 6", stop: "M7 7h10v10H7z", close: "M6 6l12 12M18 6L6 18",
   more: "M6 11.5h.01v1H6zM12 11.5h.01v1H12zM18 11.5h.01v1H18z", clip: "M20 11.5l-8 8a5 5 0 0 1-7-7l8.5-8.5a3.4 3.4 0 0 1 4.8 4.8l-8.5 8.4a1.7 1.7 0 0 1-2.4-2.4l7.6-7.5",
   check: "M5 12.5l4.5 4.5L19 7.5", cross: "M7 7l10 10M17 7L7 17", copy: "M9 9h10v10H9zM5 15V5h10", folder: "M3.5 7a2 2 0 0 1 2-2h4l2 2.5h7a2 2 0 0 1 2 2V17a2 2 0 0 1-2 2h-13a2 2 0 0 1-2-2z",
-  up: "M12 19V6M7 10.5L12 5.5l5 5", down: "M12 5v13M7 13.5l5 5 5-5", gear: "M4 7h9m4 0h3M4 17h3m4 0h9M15 4.5v5M9 14.5v5", bell: "M6.5 16.5V11a5.5 5.5 0 0 1 11 0v5.5l1.5 1.5H5zM10 20.5h4",
+  up: "M12 19V6M7 10.5L12 5.5l5 5", down: "M12 5v13M7 13.5l5 5 5-5", gear: "M4 7h9m4 0h3M4 17h3m4 0h9M15 4.5v5M9 14.5v5",
   list: "M9 6h11M9 12h11M9 18h11M4.5 6h.01M4.5 12h.01M4.5 18h.01", server: "M4.5 5h15v5.5h-15zM4.5 13.5h15V19h-15zM8 7.8h.01M8 16.3h.01", clock: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16zm0 4v4.5l3 2",
-  lock: "M6.5 11h11v8.5h-11zM9 11V8a3 3 0 0 1 6 0v3", fork: "M7 4v5a3 3 0 0 0 3 3h4a3 3 0 0 1 3 3v5M7 9v11",
+  fork: "M7 4v5a3 3 0 0 0 3 3h4a3 3 0 0 1 3 3v5M7 9v11",
 };
 
 /** Return an element. `props` holds `class`, attributes, `on` with listeners; children are nodes or texts. */

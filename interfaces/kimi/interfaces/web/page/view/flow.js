@@ -25,6 +25,7 @@ export class Flow {
     this.places = new Map();
     this.nodes = new WeakMap();
     this.dirty = new Set();
+    this.passed = null;
     this.follow = true;
     this.past = true;
     this.host.replaceChildren();
@@ -68,6 +69,7 @@ export class Flow {
       if (section?.views) this.drawItem(section, item);
     }
     this.dirty.clear();
+    this.leave();
     if (this.follow) this.toEnd();
     else this.onAway?.(true);
   }
@@ -111,12 +113,23 @@ export class Flow {
       for (const { target, isIntersecting, boundingClientRect } of entries) {
         const section = this.nodes.get(target);
         if (!section) continue;
-        if (isIntersecting && !section.views) this.mount(section);
-        else if (!isIntersecting && section.views && section !== this.sections.at(-1)) {
-          this.unmount(section, boundingClientRect.height);
+        if (isIntersecting) {
+          if (!section.views) this.mount(section);
+          if (section === this.passed) this.passed = null;
+        } else if (section.views) {
+          if (section === this.sections.at(-1)) this.passed = section;
+          else this.unmount(section, boundingClientRect.height);
         }
       }
     });
+  }
+
+  // The last section keeps its nodes out of sight, where they still change, until another one follows it.
+  leave() {
+    const section = this.passed;
+    if (!section || section === this.sections.at(-1)) return;
+    this.passed = null;
+    this.unmount(section, section.node.getBoundingClientRect().height);
   }
 
   // Changes what is above the screen without moving what is on it.

@@ -9,14 +9,28 @@ import { drawTool } from "./tool_view.js";
 
 /** Return the view of an item. */
 export function drawItem(item) {
-  const view = (DRAWN[item.kind] ?? drawNote)(item);
-  const { update } = view;
+  const view = beginItem(item);
+  const { node, update } = view;
   view.update = () => {
-    if (item.dropped) view.node.hidden = true;
-    else update();
+    try {
+      if (item.dropped) node.hidden = true;
+      else update();
+    } catch (error) {
+      console.error(error);
+      node.replaceChildren(el(node.localName === "details" ? "summary" : "p", { class: "note error" }, t("notShown")));
+    }
   };
   view.update();
   return view;
+}
+
+// What tools of other programs give back may have any shape: what cannot be drawn says so, and the rest is drawn.
+function beginItem(item) {
+  try {
+    return (DRAWN[item.kind] ?? drawNote)(item);
+  } catch (error) {
+    return { node: el("div"), update() { throw error; } };
+  }
 }
 
 /** Return about how high an item will be, in pixels. */

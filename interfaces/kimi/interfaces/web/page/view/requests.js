@@ -12,7 +12,7 @@ const GUARD = 450;
 /** The place for what is asked. `answer(id, result)` sends an answer and returns whether it could. */
 export class Requests {
   constructor(host, answer) {
-    Object.assign(this, { host, answer, shown: null, at: 0 });
+    Object.assign(this, { host, answer, shown: null, at: 0, answered: [] });
     host.addEventListener("scroll", () => this.measure(), true);
   }
 
@@ -46,9 +46,18 @@ export class Requests {
   // A card that has just replaced another gets no click that was meant for that one.
   send(id, result) {
     if (performance.now() - this.at < GUARD || this.shown !== id) return;
-    const sent = this.answer(id, result);
-    for (const control of this.card.querySelectorAll("button")) control.disabled = sent;
-    if (!sent) this.more.textContent = t("notSent");
+    if (!this.answer(id, result)) {
+      this.more.textContent = t("notSent");
+      return;
+    }
+    this.answered = [...this.card.querySelectorAll("button:enabled")];
+    for (const control of this.answered) control.disabled = true;
+  }
+
+  /** Let what is shown be answered again: after a cut, an answer to what still waits has not arrived. */
+  reopen() {
+    for (const control of this.answered) control.disabled = false;
+    this.answered = [];
   }
 
   measure() {

@@ -17,7 +17,7 @@ export class Sessions {
     Object.assign(this, { open, fail, removed, listed, chosen, sessions: [], current: "", archived: false, limit: SHOWN });
     this.search = el("input", {
       class: "field search", type: "search", placeholder: t("searchSessions"), "aria-label": t("searchSessions"), id: "search",
-      on: { input: () => this.refreshSoon(200), keydown: (event) => event.key === "Enter" && this.openFirst() },
+      on: { input: () => this.refreshSoon(200), keydown: (event) => this.searchKey(event) },
     });
     this.list = el("ul", { class: "session-list" });
     this.toggle = button(t("showArchived"), () => this.showArchived(!this.archived), { kind: "quiet", "aria-pressed": "false" });
@@ -62,8 +62,9 @@ export class Sessions {
     this.draw();
   }
 
-  openFirst() {
-    if (this.sessions.length) this.open(this.sessions[0].id);
+  searchKey(event) {
+    if (event.key === "Enter" && this.sessions.length) this.open(this.sessions[0].id);
+    if (event.key === "Escape" && this.search.value) event.stopPropagation();  // it clears the field, and stops no turn
   }
 
   /** Open the session after (1) or before (-1) the current one. */

@@ -22,25 +22,27 @@ export function drawTool(item, drawItem) {
   const body = el("div", { class: "tool-body" });
   const node = el("details", { class: "tool" }, summary, body);
   let drawn = "";
+  let unfolded = false;
   const fill = () => {
     const state = `${item.state} ${item.children?.items.length ?? 0} ${item.state === "running" ? item.args.length : ""}`;
     if (!node.open || (drawn === state && !item.children)) return;
     drawn = state;
     body.replaceChildren(...drawBody(item, drawItem));
   };
-  node.addEventListener("toggle", () => {
-    if (node.open !== isUnfolded(item)) item.unfolded = node.open;
-    fill();
-  });
-  return {
+  const view = {
     node,
     update() {
       node.className = `tool ${item.asked ? "asked" : item.state}`;
       summary.replaceChildren(...drawHead(item));
-      node.open = isUnfolded(item);
+      node.open = unfolded = isUnfolded(item);
       fill();
     },
   };
+  node.addEventListener("toggle", () => {
+    if (node.open !== unfolded) item.unfolded = node.open;
+    view.update();
+  });
+  return view;
 }
 
 /** Return what a tool is called for people. */
