@@ -25,8 +25,8 @@ SHELL_STYLE: Final = "sha256-wfK3IQtNYygwKK0rEcGgDTrSPIzCTdP/O0TBM8ACjMk="
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
-        f"default-src 'none'; script-src 'self'; style-src 'self' '{SHELL_STYLE}'; img-src 'self' data: blob:; connect-src 'self'; "
-        "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'self'; style-src 'self' '{SHELL_STYLE}'; img-src 'self' data: blob:; "
+        "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
