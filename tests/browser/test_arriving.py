@@ -19,6 +19,10 @@ PAGE_BYTES: Final = 200 * 1024
 PAINT_MS: Final = 500
 
 _PAINT: Final = """() => performance.getEntriesByName("first-contentful-paint")[0].startTime"""
+_WAIT_FOR_PAINT: Final = """() => new Promise((resolve) => {
+  new PerformanceObserver((list) => list.getEntriesByName("first-contentful-paint").length && resolve())
+    .observe({ type: "paint", buffered: true });
+})"""
 _SHOWN: Final = """async () => {
   const worker = await navigator.serviceWorker.getRegistration("/page/");
   return worker ? (await worker.getNotifications()).map(({ title, body }) => `${title}: ${body}`) : [];
@@ -59,7 +63,7 @@ def test_first_paint_waits_for_no_file_and_has_the_chosen_colours(place: Place, 
         held: list[Route] = []
         page.route("**/page/**", lambda route: held.append(route))  # noqa: PLW0108 - a builtin has no signature
         page.goto(server.address, wait_until="commit")
-        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
+        page.evaluate(_WAIT_FOR_PAINT)
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(24, 25, 27)"
         assert page.evaluate("document.styleSheets.length") == 1
         assert held

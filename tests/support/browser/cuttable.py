@@ -60,7 +60,12 @@ class Cuttable:
                     threading.Thread(target=self._pass, args=(near,), daemon=True).start()
 
     def _pass(self, near: socket.socket) -> None:
-        with near, socket.create_connection(("127.0.0.1", self._target)) as far:
+        try:
+            far = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:  # the server has ended
+            near.close()
+            return
+        with near, far:
             with self._lock:
                 self._open |= {near, far}
             back = threading.Thread(target=_pump, args=(far, near, self._flows), daemon=True)
