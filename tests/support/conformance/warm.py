@@ -65,6 +65,9 @@ class ProgramConnection:
     async def read_errors(self) -> bytes:
         return await self._errors.read()
 
+    def latest_errors(self) -> bytes:
+        return b""
+
     async def close(self) -> None:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
@@ -124,6 +127,9 @@ class BrokenConnection:
 
     async def read_errors(self) -> bytes:
         return await self._inner.read_errors()
+
+    def latest_errors(self) -> bytes:
+        return self._inner.latest_errors()
 
     async def close(self) -> None:
         await self._inner.close()

@@ -8,11 +8,12 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import IO, Final, Protocol, TypeAlias
 
 from kimi.interfaces.conformance.ledger import Mismatch
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+KEPT_ERROR_BYTES: Final = 64 * 1024
 
 
 class Connection(Protocol):
@@ -43,7 +44,11 @@ class Connection(Protocol):
         ...
 
     async def read_errors(self) -> bytes:
-        """Return what the process wrote to stderr until its end."""
+        """Return the end of what the process wrote to stderr, once that is closed."""
+        ...
+
+    def latest_errors(self) -> bytes:
+        """Return the end of what the process has written to stderr so far."""
         ...
 
     async def close(self) -> None:
@@ -63,7 +68,8 @@ class StdioConnection:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._errors = asyncio.ensure_future(_read_all(process.stderr))
+        self._errors = bytearray()
+        self._reading = asyncio.ensure_future(self._read_errors())
 
     async def send(self, data: bytes) -> None:
         assert self._process.stdin is not None
@@ -98,38 +104,80 @@ class StdioConnection:
         return await self._process.wait()
 
     async def read_errors(self) -> bytes:
-        return await self._errors
+        await self._reading
+        return bytes(self._errors)
+
+    def latest_errors(self) -> bytes:
+        return bytes(self._errors)
 
     async def close(self) -> None:
-        with suppress(ProcessLookupError):
-            if os.name == "posix":
-                os.killpg(self._process.pid, signal.SIGKILL)
-            elif self._process.returncode is None:
-                self._process.kill()
-        await self._process.wait()
-        self._errors.cancel()
+        await kill(self._process)
+        self._reading.cancel()
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(KEPT_ERROR_BYTES):
+            self._errors += data
+            del self._errors[:-KEPT_ERROR_BYTES]
 
 
 def stdio_server(command: Sequence[str]) -> OpenConnection:
     """Return what starts a command; `{work_dir}` in an argument stands for the work directory."""
 
     async def start(place: Place, arguments: Sequence[str]) -> Connection:
-        work_dir, environ = place
-        words = [word.replace("{work_dir}", str(work_dir)) for word in (*command, *arguments)]
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
+        return StdioConnection(await start_process((*command, *arguments), place, pipe, pipe, pipe))
+
+    return start
+
+
+Stream: TypeAlias = "IO[bytes] | int | None"
+
+
+async def start_process(
+    command: Sequence[str], place: Place, stdin: Stream, stdout: Stream, stderr: Stream
+) -> asyncio.subprocess.Process:
+    """Start a command in a process group of its own. Raises Mismatch if that is not possible."""
+    work_dir, environ = place
+    words = [word.replace("{work_dir}", str(work_dir)) for word in command]
+    try:
+        return await asyncio.create_subprocess_exec(
             *words,
             cwd=work_dir,
             env=dict(environ),
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             limit=MAX_LINE_BYTES,
             start_new_session=os.name == "posix",
         )
-        return StdioConnection(process)
+    except OSError as error:
+        raise Mismatch(f"{words[0]} cannot be started: {error.strerror or error}") from None
 
-    return start
+
+async def kill(process: asyncio.subprocess.Process) -> None:
+    """End a process that `start_process` has started, and what is left in its group."""
+    with suppress(ProcessLookupError):
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        elif process.returncode is None:
+            process.kill()
+    await process.wait()
+
+
+def kill_leftovers(root: Path) -> None:
+    """End the processes that work below a directory or have it in their environment, whatever group they are in.
+
+    A server may start commands in sessions of their own. Elsewhere than on Linux they cannot be found.
+    """
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if _belongs_to(entry, root):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _belongs_to(entry: Path, root: Path) -> bool:
+    return Path(os.readlink(entry / "cwd")).is_relative_to(root) or os.fsencode(root) in (entry / "environ").read_bytes()
 
 
 RunWithFiles: TypeAlias = Callable[[Place, bytes], Awaitable[tuple[bytes, int]]]
@@ -140,18 +188,14 @@ def run_with_files(command: Sequence[str]) -> RunWithFiles:
     """Return what runs a command with regular files as its streams."""
 
     async def run(place: Place, data: bytes) -> tuple[bytes, int]:
-        work_dir, environ = place
-        taken, given = work_dir / "kit.in", work_dir / "kit.out"
+        taken, given = place[0] / "kit.in", place[0] / "kit.out"
         taken.write_bytes(data)
         with taken.open("rb") as source, given.open("wb") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *command, cwd=work_dir, env=dict(environ), stdin=source, stdout=sink, stderr=asyncio.subprocess.DEVNULL
-            )
-            status = await process.wait()
+            process = await start_process(command, place, source, sink, asyncio.subprocess.DEVNULL)
+            try:
+                status = await process.wait()
+            finally:
+                await kill(process)
         return given.read_bytes(), status
 
     return run
-
-
-async def _read_all(stream: asyncio.StreamReader | None) -> bytes:
-    return b"" if stream is None else await stream.read()

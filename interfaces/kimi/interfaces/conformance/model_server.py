@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from aiohttp import web
 
@@ -78,19 +78,22 @@ class ModelServer:
 
     replies: deque[Reply] = field(default_factory=deque[Reply])
     requests: list[Json] = field(default_factory=list[Json])
-    headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     base_url: str = ""
     choose: Callable[[Json], Reply | None] | None = None
     """When it returns a reply for a request, that one is sent instead of the next in the queue."""
-    _closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
     _runner: web.AppRunner | None = None
 
     def script(self, *replies: Reply) -> None:
         """Forget the old replies and requests, and answer with these."""
         self.replies.clear()
         self.requests.clear()
-        self.headers.clear()
         self.replies.extend(replies)
+
+    def release(self) -> None:
+        """End the answers that are held."""
+        self._released.set()
+        self._released = asyncio.Event()
 
     async def start(self, port: int = 0) -> None:
         """Listen on the loopback interface."""
@@ -104,7 +107,7 @@ class ModelServer:
 
     async def stop(self) -> None:
         """Stop listening."""
-        self._closing.set()
+        self.release()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -126,15 +129,19 @@ class ModelServer:
         return texts[-1] if texts else ""
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
+        body = await _read_body(request)
+        if body is None:
+            error: Json = {"message": "The body is no chat completion request.", "type": "kit"}
+            return web.json_response({"error": error}, status=400)
         self.requests.append(body)
-        self.headers.append(dict(request.headers))
         chosen = self.choose(body) if self.choose is not None else None
         reply = chosen or (self.replies.popleft() if self.replies else say("ok"))
         if reply.status != 200:
             error = {"error": {"message": "".join(reply.text) or "refused", "type": "kit"}}
             return web.json_response(error, status=reply.status)
         if not body.get("stream"):
+            if reply.hold is not None:
+                await _wait_for_any(reply.hold, self._released)
             return web.json_response(_whole_answer(reply))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         with suppress(ConnectionError):
@@ -150,19 +157,23 @@ class ModelServer:
             if reply.delay_s:
                 await asyncio.sleep(reply.delay_s)
         if reply.hold is not None:
-            await _wait_for_any(reply.hold, self._closing)
+            await _wait_for_any(reply.hold, self._released)
         if reply.drop:
             return
-        reason = reply.finish or ("tool_calls" if reply.calls else "stop")
-        await _write(response, _chunk({}, finish_reason=reason))
+        await _write(response, _chunk({}, finish_reason=_finish_reason(reply)))
         if reply.input_tokens is not None:
-            usage = {
-                "prompt_tokens": reply.input_tokens,
-                "completion_tokens": 5,
-                "total_tokens": reply.input_tokens + 5,
-            }
-            await _write(response, {**_chunk({}), "choices": [], "usage": usage})
+            await _write(response, {**_chunk({}), "choices": [], "usage": _usage(reply.input_tokens)})
         await response.write(b"data: [DONE]\n\n")
+
+
+async def _read_body(request: web.Request) -> Json | None:
+    """Return the body; None for one that is no request for a completion."""
+    try:
+        body: Any = json.loads(await request.text())
+    except ValueError:
+        return None
+    value = cast("Json", body) if isinstance(body, dict) else {}
+    return value if isinstance(value.get("messages"), list) else None
 
 
 def read_text(content: Any) -> str:
@@ -189,9 +200,25 @@ def _chunk(delta: Json, finish_reason: str | None = None) -> Json:
 
 
 def _whole_answer(reply: Reply) -> Json:
-    message = {"role": "assistant", "content": "".join(reply.text)}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return {"id": "chat-kit", "object": "chat.completion", "created": 1, "model": MODEL_NAME, "choices": [choice]}
+    message: Json = {"role": "assistant", "content": "".join(reply.text)}
+    if reply.think:
+        message["reasoning_content"] = "".join(reply.think)
+    if reply.calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": "".join(call.pieces)}}
+            for call in reply.calls
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(reply)}
+    head = {"id": "chat-kit", "object": "chat.completion", "created": 1, "model": MODEL_NAME, "choices": [choice]}
+    return head if reply.input_tokens is None else head | {"usage": _usage(reply.input_tokens)}
+
+
+def _finish_reason(reply: Reply) -> str:
+    return reply.finish or ("tool_calls" if reply.calls else "stop")
+
+
+def _usage(input_tokens: int) -> Json:
+    return {"prompt_tokens": input_tokens, "completion_tokens": 5, "total_tokens": input_tokens + 5}
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:

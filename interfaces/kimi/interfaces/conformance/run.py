@@ -17,7 +17,7 @@ from kimi.interfaces.conformance.ledger import (
     Ledger,
     Mismatch,
     Outcome,
-    describe_shape,
+    describe,
 )
 from kimi.interfaces.conformance.model_server import ModelServer
 from kimi.interfaces.conformance.scenario import WATCHED, Scenario, Stage, Target
@@ -130,14 +130,10 @@ async def _act(one: Scenario, stage: Stage, ledger: Ledger) -> None:
         await asyncio.wait_for(one.act(stage), max(120, 12 * stage.target.timeout_s))
     except FoundEnough:
         pass
-    except Mismatch as mismatch:
-        ledger.break_off(str(mismatch))
     except TimeoutError:
         ledger.break_off("it took too long")
-    except FileNotFoundError as error:
-        ledger.break_off(str(error))
-    except WRONG_SHAPE as error:
-        ledger.break_off(describe_shape(error))
+    except (Mismatch, OSError, *WRONG_SHAPE) as error:
+        ledger.break_off(describe(error))
     finally:
         await stage.close()
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from kimi.interfaces.conformance.connection import Connection, OpenConnection, RunWithFiles
+from kimi.interfaces.conformance.connection import Connection, OpenConnection, RunWithFiles, kill_leftovers
 from kimi.interfaces.conformance.home import Home
 from kimi.interfaces.conformance.ledger import Ledger
 from kimi.interfaces.conformance.model_server import ModelServer
 from kimi.interfaces.conformance.peer import Peer
 
-WATCHED: Final = ("W-01", "W-19", "W-89", "W-101")
+WATCHED: Final = ("W-01", "W-19", "W-24", "W-89", "W-101")
 """Items of the wire that are judged on every line of every scenario."""
 
 Protocol: TypeAlias = Literal["wire", "acp"]
@@ -57,11 +57,14 @@ class Stage:
         """Show the traffic of this peer with failures from now on, and close it at the end."""
         self._peers.append(peer)
         self.ledger.show_traffic = peer.show_traffic
+        self.ledger.recover = peer.recover
 
     async def close(self) -> None:
-        """End all processes."""
+        """End all processes, also those that the server has left behind."""
         for peer in self._peers:
             await peer.close()
+        if self.target.has_process:
+            kill_leftovers(self.home.root)
 
 
 Act: TypeAlias = Callable[[Stage], Awaitable[None]]

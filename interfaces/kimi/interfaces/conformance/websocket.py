@@ -56,6 +56,9 @@ class WebSocketConnection:
     async def read_errors(self) -> bytes:
         return b""
 
+    def latest_errors(self) -> bytes:
+        return b""
+
     async def close(self) -> None:
         await self._socket.close()
         await self._session.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kimi.interfaces.conformance.connection import Connection
-from kimi.interfaces.conformance.ledger import Ledger, Mismatch, expect, shorten
+from kimi.interfaces.conformance.ledger import Mismatch, expect, shorten
 from kimi.interfaces.conformance.peer import Json, Peer, dig
 from kimi.interfaces.conformance.scenario import Stage
 
@@ -25,16 +25,16 @@ class AcpPeer(Peer):
     """An editor without files and terminals; `serve` has what it does for each method of the agent."""
 
     def __init__(self, stage: Stage, connection: Connection) -> None:
-        self.watcher = EditorWatcher(stage.ledger)
-        super().__init__(connection, stage.target.timeout_s, self.watcher.look)
+        super().__init__(connection, stage.target.timeout_s, self._look)
+        self._ledger = stage.ledger
+        self._model = stage.model
+        self._prompted: dict[str, str] = {}
         self.serve: dict[str, Serve] = {"session/request_permission": choose("approve")}
         self._work = str(stage.home.work)
         self._serving: list[asyncio.Task[None]] = []
 
     async def call(self, method: str, params: Json | None = None) -> str:
-        call_id = await super().call(method, {} if params is None else params)
-        self.watcher.methods[call_id] = method
-        return call_id
+        return await super().call(method, {} if params is None else params)
 
     async def initialize(self, **capabilities: Any) -> Json:
         """Shake hands; return the result."""
@@ -79,6 +79,12 @@ class AcpPeer(Peer):
         if result is not None:
             await self.answer(message, result)
 
+    async def _settle(self) -> None:
+        self._model.release()
+        for call_id in self.list_open("session/prompt"):
+            await self.notify("session/cancel", {"sessionId": self._prompted.get(call_id, "")})
+            await self.response(call_id)
+
     async def close(self) -> None:
         for task in self._serving:
             task.cancel()
@@ -104,7 +110,9 @@ class AcpPeer(Peer):
     async def start_prompt(self, session: str, prompt: object) -> str:
         """Send a prompt, a text or blocks; return its id."""
         blocks = [text_block(prompt)] if isinstance(prompt, str) else prompt
-        return await self.call("session/prompt", {"sessionId": session, "prompt": blocks})
+        call_id = await self.call("session/prompt", {"sessionId": session, "prompt": blocks})
+        self._prompted[call_id] = session
+        return call_id
 
     async def prompt(self, session: str, prompt: object) -> Json:
         """Send a prompt and return its response."""
@@ -152,30 +160,17 @@ class AcpPeer(Peer):
         """Return the parameters of the agent's calls of a method."""
         return [one["params"] for one in self.received[since:] if one.get("method") == method]
 
-
-class EditorWatcher:
-    """Judges each line: one object, and a message of the protocol's schema."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self.methods: dict[object, str] = {}
-
-    def look(self, line: bytes, message: Json | None) -> None:
-        """Look at a line as it arrives."""
+    def _look(self, line: bytes, message: Json | None, wrong_id: str) -> None:
+        """Judge a line as it arrives: one object, and a message of the protocol's schema."""
+        watch = self._ledger.watch
         one = message is not None and message.get("jsonrpc") == "2.0" and line.endswith(b"\n")
-        self._judge("A-02", bool(one), "a line is no message of JSON-RPC")
+        watch("A-02", bool(one), "a line is no message of JSON-RPC")
+        watch("A-07", not wrong_id, wrong_id)
         if "A-112" in self._ledger.findings and message is not None:
             from kimi.interfaces.conformance.acp.shapes import find_problem
 
-            problem = find_problem(message, self.methods.get(message.get("id")))
-            self._judge("A-112", problem is None, problem or "")
-
-    def _judge(self, item: str, holds: bool, reason: str) -> None:
-        finding = self._ledger.findings.get(item)
-        if finding is not None:
-            finding.looks += 1
-            if not holds:
-                self._ledger.fail(item, reason)
+            problem = find_problem(message, self.method_of(message.get("id")))
+            watch("A-112", problem is None, problem or "")
 
 
 async def start(stage: Stage, *arguments: str) -> AcpPeer:

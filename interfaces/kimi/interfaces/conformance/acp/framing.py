@@ -57,7 +57,7 @@ async def messages_of_every_class(stage: Stage) -> None:
         await peer.notify("no/such", {})
     with stage.check("A-71"):
         await peer.notify("session/cancel", {"sessionId": "nobody"})
-        expect(await peer.quiet(0.1), "a notification was answered")
+        expect(await peer.has_nothing_to_say("session/list"), "a notification was answered")
     session = await peer.open_session()
     with stage.check("A-17"):
         stage.model.script(say(TEXT))
@@ -125,17 +125,11 @@ async def the_end_of_an_agent(stage: Stage) -> None:
     with stage.check("A-49"):
         pid = await run_sleep(peer, stage)
         session = peer.asked("session/request_permission")[-1]["sessionId"]
-        prompt = first_of(
-            (str(key) for key, name in peer.watcher.methods.items() if name == "session/prompt"), "prompt"
-        )
+        prompt = first_of(peer.list_open("session/prompt"), "prompt")
         close = await peer.call("session/close", {"sessionId": session})
-        answers: Json = {}
-        while len(answers) < 2:
-            message = await peer.next()
-            if "method" not in message:
-                answers[message["id"]] = message.get("result")
-        expect_equal(dig(answers[prompt], "stopReason"), "cancelled", "why the prompt stopped")
-        expect_equal(answers[close], {}, "the result of close")
+        answers = await peer.responses(prompt, close)
+        check_stop(answers[prompt], "cancelled")
+        expect_equal(answers[close].get("result"), {}, "the result of close")
         expect(await is_gone(pid), "the command outlived its session")
 
 

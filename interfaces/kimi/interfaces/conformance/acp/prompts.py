@@ -159,7 +159,7 @@ async def cancelled_prompts(stage: Stage) -> None:
         check_stop(await peer.response(call["id"]), "cancelled")
     with stage.check("A-71"):
         await peer.notify("session/cancel", cancel)
-        expect(await peer.quiet(0.1), "a cancel without a turn was answered")
+        expect(await peer.has_nothing_to_say("session/list"), "a cancel without a turn was answered")
     with stage.check("A-73"):
         await peer.notify("$/cancel_request", {"requestId": "nothing"})
         stage.model.script(stall("a"))
@@ -187,13 +187,8 @@ async def check_queue(peer: AcpPeer, stage: Stage, session: str) -> None:
     await peer.until_update("agent_message_chunk")
     calls.append(await peer.start_prompt(session, "four"))
     await peer.notify("session/cancel", {"sessionId": session})
-    answers: dict[object, Json] = {}
-    while len(answers) < 2:
-        message = await peer.next()
-        if "method" not in message:
-            answers[message["id"]] = message
-    for call_id in calls:
-        check_stop(answers[call_id], "cancelled")
+    for answer in (await peer.responses(*calls)).values():
+        check_stop(answer, "cancelled")
     stage.model.script()
     check_stop(await peer.prompt(session, "five"))
 

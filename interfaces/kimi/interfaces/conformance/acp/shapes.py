@@ -53,6 +53,8 @@ def find_problem(message: Json, answered: str | None) -> str | None:
             return None if shape else "an error has no code or message"
         return _check(_RESULTS.get(answered or ""), message.get("result"), f"the result of {answered}")
     params = message.get("params")
+    if not isinstance(message["method"], str):
+        return "a method is no string"
     if message["method"] == "session/update":
         kind = dig(params, "update", "sessionUpdate")
         if kind is None or not isinstance(dig(params, "sessionId"), str):

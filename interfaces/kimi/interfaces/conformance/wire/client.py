@@ -19,6 +19,8 @@ Answer: TypeAlias = Callable[[Json], Json | None]
 """Return the result for a request's parameters; None: it is not answered."""
 
 CLIENT: Final[Json] = {"name": "conformance", "version": "1"}
+TURN_END_SINCE: Final = 2
+"""The version whose turns end with TurnEnd; before, with the response to the prompt."""
 ALL_CAPABILITIES: Final[Json] = {"supports_question": True, "supports_plan_mode": True}
 
 
@@ -26,9 +28,10 @@ class WirePeer(Peer):
     """A client with the methods of the wire."""
 
     def __init__(self, stage: Stage, connection: Any) -> None:
-        watcher = LineWatcher(stage.ledger)
+        watcher = LineWatcher(stage.ledger, stage.target.version)
         super().__init__(connection, stage.target.timeout_s, watcher.look)
         self.watcher = watcher
+        self._model = stage.model
         self._version = stage.target.version
 
     async def initialize(self, **params: Any) -> Json:
@@ -58,10 +61,16 @@ class WirePeer(Peer):
         try:
             while True:
                 message = await self.next()
-                if "method" in message and message["params"]["type"] == kind:
+                if "method" in message and dig(message, "params", "type") == kind:
                     return message
         except Mismatch as mismatch:
             raise Mismatch(f"no {kind}: {mismatch}") from None
+
+    async def _settle(self) -> None:
+        self._model.release()
+        for call_id in (*self.list_open("prompt"), *self.list_open("replay")):
+            await self.call("cancel")
+            await self.response(call_id)
 
     def mark(self) -> int:
         """Return a position for `types` and `payloads`."""
@@ -69,12 +78,16 @@ class WirePeer(Peer):
 
     def types(self, since: int = 0) -> list[str]:
         """Return the types of the events and requests that were read."""
-        return [one["params"]["type"] for one in self.received[since:] if "method" in one]
+        return [params["type"] for params in self.happenings(since)]
 
     def payloads(self, kind: str, since: int = 0) -> list[Json]:
         """Return the payloads of a type."""
-        found = [one["params"] for one in self.received[since:] if "method" in one]
-        return [params["payload"] for params in found if params["type"] == kind]
+        return [params["payload"] for params in self.happenings(since) if params["type"] == kind]
+
+    def happenings(self, since: int = 0) -> list[Json]:
+        """Return the parameters of the events and requests that were read, but for those without a type."""
+        found = [one["params"] for one in self.received[since:] if "method" in one and dig(one, "params", "type")]
+        return [params for params in found if isinstance(params.get("payload"), dict)]
 
     def text(self, since: int = 0) -> str:
         """Return the text of the assistant."""
@@ -111,33 +124,28 @@ async def probe_wire(stage: Stage) -> tuple[int, str, str, frozenset[str]]:
 class LineWatcher:
     """Judges the watched items on each line, and the order of the events."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, version: int) -> None:
         self._ledger = ledger
-        self.order = OrderRules()
+        self.order = OrderRules(has_turn_end=version >= TURN_END_SINCE)
 
-    def look(self, line: bytes, message: Json | None) -> None:
+    def look(self, line: bytes, message: Json | None, wrong_id: str) -> None:
         """Look at a line as it arrives."""
-        self._judge("W-01", message is not None and _is_one_line(line), "a line is not one JSON object and one \\n")
+        watch = self._ledger.watch
+        watch("W-01", message is not None and _is_one_line(line), "a line is not one JSON object and one \\n")
         if message is None:
             return
         if "method" not in message:
-            self._judge("W-19", *_check_response(message))
+            watch("W-19", *_check_response(message))
+            watch("W-24", not wrong_id, wrong_id)
             self.order.note_response(message)
-        elif isinstance(message.get("params"), dict):
-            self._judge("W-89", *_check_payload(message))
-            if message["method"] == "request":
-                same = isinstance(message.get("id"), str) and message["id"] == message["params"]["payload"].get("id")
-                self._judge("W-101", same, "the id of a request is not that of its payload")
-            self.order.note(message["params"], is_request=message["method"] == "request")
-        if "W-88" in self._ledger.findings:
-            self._judge("W-88", not self.order.violations, "; ".join(self.order.violations))
-
-    def _judge(self, item: str, holds: bool, reason: str) -> None:
-        finding = self._ledger.findings.get(item)
-        if finding is not None:
-            finding.looks += 1
-            if not holds:
-                self._ledger.fail(item, reason)
+        else:
+            watch("W-89", *_check_payload(message))
+            is_request = message["method"] == "request"
+            if is_request:
+                same = isinstance(message.get("id"), str) and message["id"] == dig(message, "params", "payload", "id")
+                watch("W-101", same, "the id of a request is not that of its payload")
+            self.order.note(message["params"], is_request=is_request)
+        watch("W-88", not self.order.violations, "; ".join(self.order.violations[-1:]))
 
 
 def _is_one_line(line: bytes) -> bool:
@@ -157,15 +165,14 @@ def _check_response(message: Json) -> tuple[bool, str]:
 
 
 def _check_payload(message: Json) -> tuple[bool, str]:
-    name = {"event": "EventNotification", "request": "RequestMessage"}.get(str(message["method"]))
-    params = message["params"]
-    if name is None or not isinstance(params.get("payload"), dict):
+    params = message.get("params")
+    if message["method"] not in ("event", "request") or not isinstance(dig(params, "payload"), dict):
         return False, f"no event or request: {shorten(json.dumps(message))}"
-    kind = str(params.get("type"))
+    kind = str(dig(params, "type"))
     validator = _validator(kind)
     if validator is None:
         return True, ""  # newer than the kit
-    problems = [one.message for one in validator.iter_errors(params["payload"])]  # pyright: ignore
+    problems = [one.message for one in validator.iter_errors(dig(params, "payload"))]  # pyright: ignore
     return not problems, f"{kind}: {shorten('; '.join(map(str, problems)))}"
 
 

@@ -24,11 +24,11 @@ ASKING = {"AskUserQuestion"}
 PLANNING = {"EnterPlanMode", "ExitPlanMode"}
 
 
-def find_nulls(value: object) -> bool:
+def has_null(value: object) -> bool:
     """Whether a value holds null at any depth."""
     if isinstance(value, dict):
-        return any(find_nulls(item) for item in cast("Json", value).values())
-    return any(find_nulls(item) for item in cast("list[object]", value)) if isinstance(value, list) else value is None
+        return any(has_null(item) for item in cast("Json", value).values())
+    return any(has_null(item) for item in cast("list[object]", value)) if isinstance(value, list) else value is None
 
 
 @scenario("wire", "W-38 W-39 W-40 W-41 W-42 W-43 W-44 W-45 W-46 W-48 W-51")
@@ -49,7 +49,7 @@ async def the_handshake(stage: Stage) -> None:
         offered = await peer.initialize(external_tools=[TOOL])
         expect_equal(set(offered), KEYS | {"external_tools"}, "the members with a tool")
     with stage.check("W-41"):
-        expect(not find_nulls(plain), "a member is null")
+        expect(not has_null(plain), "a member is null")
         for command in plain["slash_commands"]:
             shape = isinstance(command["name"], str) and isinstance(command["description"], str)
             expect(shape and isinstance(command["aliases"], list), f"a command is {json.dumps(command)}")
@@ -158,11 +158,7 @@ async def a_client_without_handshake(stage: Stage) -> None:
         cancels = [peer.build_call("cancel") for _ in range(2)]
         await peer.send(*cancels)
         first, second = (call["id"] for call in cancels)
-        answers: dict[object, Json] = {}
-        while len(answers) < 3:
-            message = await peer.next()
-            if "method" not in message:
-                answers[message["id"]] = message
+        answers = await peer.responses(call_id, first, second)
         order = list(answers)
         expect_equal(order[0], first, "the first response")
         expect_equal(answers[first].get("result"), EMPTY, "its result")

@@ -43,7 +43,7 @@ async def the_end_of_the_input(stage: Stage) -> None:
         expect_equal(stage.home.session_directories(), [], "the sessions after a handshake only")
     second = await start_ready(stage, "--prompt", "ignored")
     with stage.check("W-35"):
-        expect(await second.quiet(0.1), "something was sent without a prompt")
+        expect(await second.has_nothing_to_say("cancel"), "something was sent without a prompt")
     with stage.check("W-26"):
         call_id = await open_approval(second, stage)
         begin = time.monotonic()
@@ -129,7 +129,8 @@ async def refused_starts(stage: Stage) -> None:
 
     async def refuse(*arguments: str) -> tuple[int, str]:
         peer = await start(stage, *arguments)
-        expect_equal(await peer.rest(), [], "what is written on stdout")
+        await peer.rest()
+        expect_equal(peer.raw, [], "what is written on stdout")
         status = await peer.wait()
         return status, (await peer.connection.read_errors()).decode("utf-8", "replace")
 

@@ -15,7 +15,8 @@ _IN_STEP: Final = {"ToolCall", "ToolCallPart", "StepRetry", "StepInterrupted"}
 class OrderRules:
     """Follows the messages of the main agent; `violations` says what was out of order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_turn_end: bool) -> None:
+        self._has_turn_end = has_turn_end
         self.violations: list[str] = []
         self.usage_by_step: list[int] = []
         """How many figures of tokens each step had."""
@@ -42,7 +43,10 @@ class OrderRules:
         status = dig(message, "result", "status")
         is_replay = dig(message, "result", "events") is not None
         if status in ("finished", "cancelled", "max_steps_reached") and not is_replay and self._depth:
-            self._violate("the prompt was answered before TurnEnd")
+            if self._has_turn_end:
+                self._violate("the prompt was answered before TurnEnd")
+            else:
+                self._end_turn()
 
     def _note_event(self, kind: str, payload: Json) -> None:
         match kind:
@@ -76,7 +80,7 @@ class OrderRules:
             self._violate("TurnEnd without TurnBegin")
         if self._open_calls:
             self._violate(f"TurnEnd before the ToolResult of {', '.join(self._open_calls)}")
-        self._depth = max(self._depth - 1, 0)
+        self._depth = max(self._depth - 1, 0) if self._has_turn_end else 0
         self._in_step = False
 
     def _begin_step(self) -> None:

@@ -226,10 +226,6 @@ async def check_no_steer_is_lost(peer: WirePeer) -> None:
         await peer.until("ContentPart")
         await asyncio.sleep(0.001 * (number % 5))
         steer_id = await peer.call("steer", {"user_input": "late"})
-        answers: dict[object, Json] = {}
-        while len(answers) < 2:
-            message = await peer.next()
-            if "method" not in message:
-                answers[message["id"]] = message
+        answers = await peer.responses(call["id"], steer_id)
         accepted = "result" in answers[steer_id]
         expect_equal(len(peer.payloads("SteerInput", mark)), int(accepted), "the number of SteerInput")
