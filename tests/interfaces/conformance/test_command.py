@@ -81,7 +81,7 @@ def test_a_failing_item_is_named_with_its_traffic_and_parts_of_newer_versions(tm
         (["--url", "http://x"], "--url must begin with ws:// or wss://"),
         (["--protocol", "acp", "--url", "ws://x"], "give a command instead of --url"),
         (["--", "no-such-program-here"], "There is no program 'no-such-program-here'"),
-        (["--", sys.executable, "-c", ""], "The server did not answer the first handshake"),
+        (["--", sys.executable, "-c", ""], "The first handshake failed: no response"),
     ],
     ids=["nothing", "item", "suite", "url", "editors", "program", "mute"],
 )

@@ -73,6 +73,8 @@ class StdioConnection:
 
     async def send(self, data: bytes) -> None:
         assert self._process.stdin is not None
+        if self._process.stdin.is_closing():
+            return
         with suppress(ConnectionError):
             self._process.stdin.write(data)
             await self._process.stdin.drain()
@@ -91,8 +93,7 @@ class StdioConnection:
             await self._process.stdin.wait_closed()
 
     async def close_output(self) -> None:
-        transport = getattr(self._process, "_transport", None)
-        pipe = transport.get_pipe_transport(1) if transport is not None else None
+        pipe = _transport_of(self._process).get_pipe_transport(1)
         if pipe is not None:
             pipe.close()
 
@@ -156,13 +157,23 @@ async def start_process(
 
 
 async def kill(process: asyncio.subprocess.Process) -> None:
-    """End a process that `start_process` has started, and what is left in its group."""
+    """End a process that `start_process` has started, and what is left in its group.
+
+    The pipes are closed as well: `wait` waits for their end, and what the process has started may hold them for long.
+    """
     with suppress(ProcessLookupError):
         if os.name == "posix":
             os.killpg(process.pid, signal.SIGKILL)
         elif process.returncode is None:
             process.kill()
-    await process.wait()
+    _transport_of(process).close()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), 5)
+
+
+def _transport_of(process: asyncio.subprocess.Process) -> asyncio.SubprocessTransport:
+    """Return the transport: the library has no other way to close the reading end of a pipe."""
+    return getattr(process, "_transport")  # noqa: B009
 
 
 def kill_leftovers(root: Path) -> None:
@@ -177,7 +188,9 @@ def kill_leftovers(root: Path) -> None:
 
 
 def _belongs_to(entry: Path, root: Path) -> bool:
-    return Path(os.readlink(entry / "cwd")).is_relative_to(root) or os.fsencode(root) in (entry / "environ").read_bytes()
+    return (
+        Path(os.readlink(entry / "cwd")).is_relative_to(root) or os.fsencode(root) in (entry / "environ").read_bytes()
+    )
 
 
 RunWithFiles: TypeAlias = Callable[[Place, bytes], Awaitable[tuple[bytes, int]]]

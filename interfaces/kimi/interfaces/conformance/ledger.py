@@ -13,11 +13,15 @@ Outcome: TypeAlias = Literal["passed", "failed", "lacking", "unobservable", "ski
 
 TRAFFIC_LINES: Final = 14
 LINE_CHARS: Final = 600
+BROKEN_OFF: Final = "the scenario broke off before: "
 MAX_FAILURES: Final = 5
 """How many failures of an item are kept of a scenario."""
 
 WRONG_SHAPE: Final = (KeyError, TypeError, IndexError, AttributeError, ValueError, UnboundLocalError)
 """What a scenario raises when it reads messages that have another shape, or needs what a failed check has not found."""
+
+_NOT_SHOWN: Final = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
+"""The categories of characters that a report has escapes for."""
 
 Found = TypeVar("Found")
 
@@ -96,7 +100,7 @@ class Ledger:
         open_items = [item for item in self._own if not self.findings[item].looks]
         has_failed = any(self.findings[item].failures for item in self._own)
         for item in open_items or ([] if has_failed else self._own):
-            self.fail(item, f"the scenario broke off before: {reason}")
+            self.fail(item, f"{BROKEN_OFF}{reason}")
 
     def _judge(self, items: Iterable[str], reason: str = "") -> None:
         for item in items:
@@ -140,8 +144,7 @@ def describe(error: Exception) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Return the text with escapes for what would damage a terminal or a report: controls, lone surrogates, line ends."""
+    """Return the text with escapes for what would damage a terminal or a report, such as controls and surrogates."""
     return "".join(
-        char if char == "\n" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp") else f"\\u{ord(char):04x}"
-        for char in text
+        char if char == "\n" or unicodedata.category(char) not in _NOT_SHOWN else f"\\u{ord(char):04x}" for char in text
     )

@@ -18,7 +18,6 @@ _WORDS: Final[dict[Outcome, str]] = {
     "unobservable": "not to be judged from outside",
     "skipped": "skipped",
 }
-_XML_CONTROLS: Final = {code: "\N{REPLACEMENT CHARACTER}" for code in range(32) if chr(code) not in "\t\n\r"}
 
 
 def format_text(report: SuiteReport, *, verbose: bool) -> str:
@@ -46,12 +45,13 @@ def _format_result(result: ItemResult) -> Iterator[str]:
         yield from (f"            {line}" for line in failure.traffic)
 
 
-def format_json(report: SuiteReport) -> str:
-    """Return the report as a JSON object."""
+def format_json(report: SuiteReport) -> bytes:
+    """Return the report as a JSON object, in UTF-8."""
     items = [_describe(result) for result in report.results]
     counts = {outcome: report.count(outcome) for outcome in _WORDS}
     head = {"protocol": report.protocol, "version": report.version, "server": report.server}
-    return json.dumps({**head, "counts": counts, "items": items}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps({**head, "counts": counts, "items": items}, indent=1, ensure_ascii=False)
+    return text.encode() + b"\n"
 
 
 def _describe(result: ItemResult) -> dict[str, Any]:
@@ -80,12 +80,8 @@ def format_junit(report: SuiteReport) -> bytes:
         case = ElementTree.SubElement(suite, "testcase", classname=item.area, name=f"{item.id} {item.title}")
         if result.outcome == "failed":
             text = "\n\n".join("\n".join([one.reason, *one.traffic]) for one in result.failures)
-            failure = ElementTree.SubElement(case, "failure", message=_clean(result.failures[0].reason))
-            failure.text = _clean(text)
+            failure = ElementTree.SubElement(case, "failure", message=result.failures[0].reason)
+            failure.text = text
         elif result.outcome != "passed":
-            ElementTree.SubElement(case, "skipped", message=_clean(result.note or _WORDS[result.outcome]))
+            ElementTree.SubElement(case, "skipped", message=result.note or _WORDS[result.outcome])
     return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
-
-
-def _clean(text: str) -> str:
-    return text.translate(_XML_CONTROLS)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kimi.interfaces.conformance.items import Item, list_items
 from kimi.interfaces.conformance.ledger import (
+    BROKEN_OFF,
     WRONG_SHAPE,
     Failure,
     FoundEnough,
@@ -18,6 +19,7 @@ from kimi.interfaces.conformance.ledger import (
     Mismatch,
     Outcome,
     describe,
+    escape_controls,
 )
 from kimi.interfaces.conformance.model_server import ModelServer
 from kimi.interfaces.conformance.scenario import WATCHED, Scenario, Stage, Target
@@ -61,10 +63,11 @@ async def run_suite(
     found = await probe_server(target, model)
     target = replace(target, version=found.version, parts=found.parts)
     findings: dict[str, ItemFinding] = {}
+    lacking = {item.id for item in list_items(target.protocol) if _find_lack(item, target)}
     for number, one in enumerate(scenarios, start=1):
-        tell(f"[{number}/{len(scenarios)}] {one.name.replace('_', ' ')}")
-        if one.needs_process and not target.has_process:
+        if (one.needs_process and not target.has_process) or lacking.issuperset(one.items):
             continue
+        tell(f"[{number}/{len(scenarios)}] {one.name.replace('_', ' ')}")
         ledger = await run_scenario(one, target, model)
         for item, finding in ledger.findings.items():
             known = findings.setdefault(item, ItemFinding())
@@ -72,7 +75,7 @@ async def run_suite(
             known.failures += finding.failures
     items = [item for item in list_items(target.protocol) if not wanted or item.id in wanted]
     results = tuple(_judge(item, findings.get(item.id), target) for item in items)
-    return SuiteReport(target.protocol, found.shown_version, found.server, results)
+    return SuiteReport(target.protocol, escape_controls(found.shown_version), escape_controls(found.server), results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,8 @@ async def probe_server(target: Target, model: ModelServer | None = None) -> Prob
     )
     if not answers:
         failure = ledger.findings["first"].failures[0]
-        raise Mismatch(
-            "\n".join([f"The server did not answer the first handshake: {failure.reason}.", *failure.traffic])
-        )
+        reason = failure.reason.removeprefix(BROKEN_OFF)
+        raise Mismatch("\n".join([f"The first handshake failed: {reason}.", *failure.traffic]))
     return answers[0]
 
 
@@ -138,13 +140,20 @@ async def _act(one: Scenario, stage: Stage, ledger: Ledger) -> None:
         await stage.close()
 
 
+def _find_lack(item: Item, target: Target) -> str:
+    """Say why an item does not apply to the server; nothing if it does."""
+    if item.since > target.version:
+        return f"came with version 1.{item.since}"
+    if item.part and target.parts is not None and item.part not in target.parts:
+        return f"the server does not advertise {item.part}"
+    return ""
+
+
 def _judge(item: Item, finding: ItemFinding | None, target: Target) -> ItemResult:
     if item.reason:
         return ItemResult(item, "unobservable", item.reason)
-    if item.since > target.version:
-        return ItemResult(item, "lacking", f"came with version 1.{item.since}")
-    if item.part and target.parts is not None and item.part not in target.parts:
-        return ItemResult(item, "lacking", f"the server does not advertise {item.part}")
+    if lack := _find_lack(item, target):
+        return ItemResult(item, "lacking", lack)
     if finding is None or not (finding.looks or finding.failures):
         return ItemResult(item, "skipped", "needs a server that the kit starts, over stdio")
     failures: Sequence[Failure] = finding.failures

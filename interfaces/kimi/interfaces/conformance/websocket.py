@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -79,8 +80,8 @@ def _drop_transport(text: str) -> bytes | None:
     return _POSITION.sub("}", text).encode("utf-8", "surrogatepass")
 
 
-def websocket_server(url: str, token: str | None) -> OpenConnection:
-    """Return what connects to a server.
+def websocket_server(url: str, token: str | None, timeout_s: float = 15) -> OpenConnection:
+    """Return what connects to a server within `timeout_s`.
 
     A URL without a path is that of `kimi web`: a session of its own is made for each connection. A URL with a path is
     connected to as it is, and must give each connection a session of its own.
@@ -90,11 +91,15 @@ def websocket_server(url: str, token: str | None) -> OpenConnection:
         if arguments:
             raise Mismatch("a server that runs already takes no arguments")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        session = aiohttp.ClientSession(headers=headers)
+        session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=timeout_s))
         try:
             target = url if urlsplit(url).path.strip("/") else await _make_session(session, url, str(place[0]))
-            socket = await session.ws_connect(target, max_msg_size=MAX_LINE_BYTES, origin=_origin(url))
-        except (TimeoutError, aiohttp.ClientError, OSError, KeyError, ValueError) as error:
+            connecting = session.ws_connect(target, max_msg_size=MAX_LINE_BYTES, origin=_origin(url))
+            socket = await asyncio.wait_for(connecting, timeout_s)
+        except TimeoutError:
+            await session.close()
+            raise Mismatch(f"{url} cannot be connected to: no answer within {timeout_s:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             await session.close()
             raise Mismatch(f"{url} cannot be connected to: {error}") from None
         return WebSocketConnection(session, socket)
@@ -108,7 +113,9 @@ async def _make_session(session: aiohttp.ClientSession, url: str, work_dir: str)
     async with session.post(f"{_origin(url)}/api/sessions", json=body, headers={"Origin": _origin(url)}) as response:
         if response.status != 201:
             raise ValueError(f"POST /api/sessions was answered {response.status}: {(await response.text())[:200]}")
-        made = await response.json()
+        made: Any = await response.json()
+    if not isinstance(made, dict) or "id" not in made:
+        raise ValueError("the answer to POST /api/sessions has no `id`")
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, f"/api/sessions/{made['id']}/wire", parts.query, ""))
 

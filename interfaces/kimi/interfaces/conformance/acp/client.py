@@ -191,11 +191,11 @@ async def probe_acp(stage: Stage) -> tuple[int, str, str, frozenset[str]]:
     """Return the version, the agent's name and its capabilities."""
     peer = await start(stage)
     result = await peer.initialize()
-    version = int(result["protocolVersion"])
+    name, release = (dig(result, "agentInfo", key) for key in ("name", "version"))
     return (
-        version,
-        str(version),
-        f"{dig(result, 'agentInfo', 'name')} {dig(result, 'agentInfo', 'version')}",
+        1,
+        shorten(str(result.get("protocolVersion")), 20),
+        shorten(f"{name} {release}", 200),
         frozenset(_list_parts(result)),
     )
 

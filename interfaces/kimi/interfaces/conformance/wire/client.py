@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
@@ -112,13 +113,15 @@ async def probe_wire(stage: Stage) -> tuple[int, str, str, frozenset[str]]:
     """Return the version that the server speaks and its name."""
     peer = await start(stage)
     answer = await peer.request("initialize", {"protocol_version": "1.10", "client": CLIENT})
-    if answer.get("error", {}).get("code") == -32601:
+    if dig(answer, "error", "code") == -32601:
         return 0, "1.0", "a server without handshake", frozenset()
-    result = answer["result"]
-    shown = str(result["protocol_version"])
-    _, _, minor = shown.partition(".")
-    server = result.get("server", {})
-    return int(minor or 0), shown, f"{server.get('name')} {server.get('version')}", frozenset()
+    shown = dig(answer, "result", "protocol_version")
+    expect(shown is not None, f"it names no protocol_version, but says {shorten(json.dumps(answer))}")
+    found = re.fullmatch(r"1\.(\d{1,4})", str(shown), re.ASCII)
+    if found is None:
+        raise Mismatch(f"its protocol_version is {shorten(repr(shown))}, and the suite is for 1.0 to 1.10")
+    name, version = (dig(answer, "result", "server", key) for key in ("name", "version"))
+    return int(found[1]), str(shown), shorten(f"{name} {version}", 200), frozenset()
 
 
 class LineWatcher:
