@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 
-import anyio
 import pytest
 
-from kimi.interfaces.conformance.run import run_scenario
-from kimi.interfaces.conformance.scenario import Target
-from kimi.interfaces.conformance.suites import list_scenarios
 from tests.support.conformance.faults import (
     Change,
     Fault,
     Json,
+    check_fault_is_found,
     drop_member,
     each,
     held_back,
@@ -25,7 +21,7 @@ from tests.support.conformance.faults import (
     set_member,
     without,
 )
-from tests.support.conformance.warm import Mutate, warm_server
+from tests.support.conformance.warm import Mutate
 
 
 def set_error(**members: object) -> Change:
@@ -276,26 +272,10 @@ FAULTS = [
 ]  # fmt: skip
 
 
-def failed_items(fault: Fault) -> dict[str, list[str]]:
-    """Run the scenario of the fault's item against the broken server; return the reasons by failed item."""
-    found = [one for one in list_scenarios("wire") if fault.item in one.items and fault.scenario in (None, one.name)]
-    target = Target("wire", fault.break_server(warm_server("--wire")), timeout_s=1.2)
-
-    async def run() -> dict[str, list[str]]:
-        findings = (await run_scenario(found[0], target, stop_at=fault.item)).findings
-        return {
-            item: [one.reason for one in finding.failures] for item, finding in findings.items() if finding.failures
-        }
-
-    return anyio.run(run)
-
-
 @pytest.mark.spec("R-407")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.item}: {fault.name}")
 def test_the_item_that_names_a_fault_finds_it(fault: Fault) -> None:
-    failed = failed_items(fault)
-    assert fault.item in failed, json.dumps(failed, indent=1)
-    assert not any("broke off" in reason for reason in failed[fault.item]), failed
+    check_fault_is_found("wire", fault, "--wire")
 
 
 def test_there_are_at_least_forty_faults_of_different_items() -> None:

@@ -7,9 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import anyio
+
 from kimi.interfaces.conformance.connection import Connection, OpenConnection, Place
 from kimi.interfaces.conformance.peer import dig
-from tests.support.conformance.warm import BrokenConnection, Mutate
+from kimi.interfaces.conformance.run import run_scenario
+from kimi.interfaces.conformance.scenario import Protocol, Target
+from kimi.interfaces.conformance.suites import list_scenarios
+from tests.support.conformance.warm import BrokenConnection, Mutate, warm_server
 
 Json: TypeAlias = dict[str, Any]
 Change: TypeAlias = Callable[[Json], "Json | list[Json] | None"]
@@ -153,3 +158,19 @@ def drop_member(name: str) -> Callable[[Json], None]:
         target.pop(name, None)
 
     return change
+
+
+def check_fault_is_found(protocol: Protocol, fault: Fault, *arguments: str) -> None:
+    """Run the scenario of the fault's item against the broken server, and expect that the item fails."""
+    found = [one for one in list_scenarios(protocol) if fault.item in one.items and fault.scenario in (None, one.name)]
+    target = Target(protocol, fault.break_server(warm_server(*arguments)), timeout_s=1.2)
+
+    async def run() -> dict[str, list[str]]:
+        findings = (await run_scenario(found[0], target, stop_at=fault.item)).findings
+        return {
+            item: [one.reason for one in finding.failures] for item, finding in findings.items() if finding.failures
+        }
+
+    failed = anyio.run(run)
+    assert fault.item in failed, json.dumps(failed, indent=1)
+    assert not any("broke off" in reason for reason in failed[fault.item]), failed

@@ -93,9 +93,7 @@ class StdioConnection:
             await self._process.stdin.wait_closed()
 
     async def close_output(self) -> None:
-        pipe = _transport_of(self._process).get_pipe_transport(1)
-        if pipe is not None:
-            pipe.close()
+        close_pipe(self._process, 1)
 
     def send_signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -166,14 +164,17 @@ async def kill(process: asyncio.subprocess.Process) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         elif process.returncode is None:
             process.kill()
-    _transport_of(process).close()
+    for number in range(3):
+        close_pipe(process, number)
     with suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), 5)
 
 
-def _transport_of(process: asyncio.subprocess.Process) -> asyncio.SubprocessTransport:
-    """Return the transport: the library has no other way to close the reading end of a pipe."""
-    return getattr(process, "_transport")  # noqa: B009
+def close_pipe(process: asyncio.subprocess.Process, number: int) -> None:
+    """Close our end of a stream of a process; the library has no other way to close one that is read from."""
+    pipe = getattr(process, "_transport").get_pipe_transport(number)  # noqa: B009
+    if pipe is not None:
+        pipe.close()
 
 
 def kill_leftovers(root: Path) -> None:

@@ -61,7 +61,11 @@ class Peer:
     # --- sending ------------------------------------------------------------------------------------------------
 
     async def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes as they are. A turn that a failed check has left open is ended first."""
+        if self._must_settle:
+            self._must_settle = False
+            with suppress(Mismatch):
+                await self._settle()
         self._traffic.append(_show("→", data))
         for line in data.splitlines():
             self._note_sent(line)
@@ -78,11 +82,7 @@ class Peer:
         return message if params is None else {**message, "params": params}
 
     async def call(self, method: str, params: Json | None = None) -> str:
-        """Send a request; return its id. A turn that a failed check has left open is ended first."""
-        if self._must_settle:
-            self._must_settle = False
-            with suppress(Mismatch):
-                await self._settle()
+        """Send a request; return its id."""
         message = self.build_call(method, params)
         await self.send(message)
         return message["id"]
@@ -122,7 +122,7 @@ class Peer:
         return message
 
     def recover(self) -> None:
-        """Take what has arrived as read after a failed check, and let the next call end the turn that is open."""
+        """Take what has arrived as read after a failed check; what is sent next ends the open turn first."""
         self._must_settle = True
         while not self._queue.empty():
             message = self._queue.get_nowait()

@@ -73,6 +73,10 @@ class WirePeer(Peer):
             await self.call("cancel")
             await self.response(call_id)
 
+    def known(self, *kinds: str) -> list[str]:
+        """Return those of the types that the server's version has, of those that the first version had and TurnEnd."""
+        return [kind for kind in kinds if kind != "TurnEnd" or self._version >= TURN_END_SINCE]
+
     def mark(self) -> int:
         """Return a position for `types` and `payloads`."""
         return len(self.received)

@@ -113,7 +113,8 @@ async def retries_and_commands(stage: Stage) -> None:
     with stage.check("W-94"):
         mark = peer.mark()
         check_status(await peer.prompt("/clear"))
-        expect_equal(peer.types(mark), ["TurnBegin", "ContentPart", "StatusUpdate", "TurnEnd"], "the events of /clear")
+        wanted = peer.known("TurnBegin", "ContentPart", "StatusUpdate", "TurnEnd")
+        expect_equal(peer.types(mark), wanted, "the events of /clear")
         expect_equal(peer.text(mark), "The context has been cleared.", "the text")
         update = peer.payloads("StatusUpdate", mark)[0]
         expect_equal((update["context_usage"], update["context_tokens"]), (0, 0), "the context")
@@ -148,14 +149,14 @@ async def check_compaction(peer: WirePeer, stage: Stage) -> None:
     check_status(await peer.prompt("first"))
     mark = peer.mark()
     check_status(await peer.prompt("/compact"))
-    wanted = ["TurnBegin", *COMPACTION, "ContentPart", "StatusUpdate", "TurnEnd"]
+    wanted = peer.known("TurnBegin", *COMPACTION, "ContentPart", "StatusUpdate", "TurnEnd")
     expect_equal(peer.types(mark), wanted, "the events of /compact")
     expect_equal(peer.text(mark), "The context has been compacted.", "its text")
     stage.model.script(Reply(("two",), input_tokens=90_000), say("They talked more."), say("three"))
     check_status(await peer.prompt("second"))
     mark = peer.mark()
     check_status(await peer.prompt("third"))
-    wanted = ["TurnBegin", "StepBegin", *COMPACTION, "ContentPart", "StatusUpdate", "TurnEnd"]
+    wanted = peer.known("TurnBegin", "StepBegin", *COMPACTION, "ContentPart", "StatusUpdate", "TurnEnd")
     expect_equal(peer.types(mark), wanted, "the events of a turn that is compacted")
     stage.model.script(Reply(("four",), input_tokens=99_990), fail(400, "no"), fail(400, "no"))
     check_status(await peer.prompt("fourth"))
@@ -211,7 +212,8 @@ async def nested_turns(stage: Stage) -> None:
             else:
                 check_error(response, -32003)
             kinds = [one for one in peer.types(mark) if one in ("TurnBegin", "TurnEnd")]
-            expect_equal(kinds, ["TurnBegin", "TurnBegin", "TurnEnd", "TurnEnd"], "the nested turns")
+            wanted = peer.known("TurnBegin", "TurnBegin", "TurnEnd", "TurnEnd")
+            expect_equal(kinds, wanted, "the nested turns")
 
 
 def server(*arguments: str) -> Json:
@@ -227,7 +229,7 @@ async def servers_of_tools(stage: Stage) -> None:
     peer = await start(stage)
     await peer.initialize(external_tools=[TOOL])
     check_status(await peer.prompt("hi"))
-    states = [one["mcp_status"] for one in peer.payloads("StatusUpdate") if one["mcp_status"]]
+    states = [one["mcp_status"] for one in peer.payloads("StatusUpdate") if one.get("mcp_status")]
     with stage.check("W-98"):
         kinds = peer.types()
         wanted = ["TurnBegin", "StatusUpdate", "MCPLoadingBegin", "StatusUpdate", "MCPLoadingEnd"]

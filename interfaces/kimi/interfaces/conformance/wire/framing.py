@@ -49,9 +49,9 @@ async def messages_of_every_class(stage: Stage) -> None:
             await peer.send({"jsonrpc": "2.0", "id": wrong, "method": "cancel"})
             check_error(await peer.next(), -32600)
     with stage.check("W-14"):
+        check_error(await peer.request("nope"), -32601, "Unexpected method received: nope")
         await peer.send({"jsonrpc": "2.0", "method": "nope"})
         expect(await peer.has_nothing_to_say("cancel"), "a notification was answered")
-        check_error(await peer.request("nope"), -32601, "Unexpected method received: nope")
     with stage.check("W-15"):
         params: Json = {"type": "TurnEnd", "payload": {}}
         check_error(await peer.request("event", params), -32601)

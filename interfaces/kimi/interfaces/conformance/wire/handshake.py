@@ -17,7 +17,8 @@ HOOK_EVENTS = [
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "Stop", "StopFailure", "SessionStart",
     "SessionEnd", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Notification",
 ]  # fmt: skip
-KEYS = {"protocol_version", "server", "slash_commands", "hooks", "capabilities"}
+KEYS = {"protocol_version": 1, "server": 1, "slash_commands": 1, "hooks": 7, "capabilities": 4}
+"""The members of the result, and since which version 1.N they are there."""
 TOOL: Json = {"name": "ask_ci", "description": "Ask", "parameters": {"type": "object", "properties": {}}}
 EMPTY: Json = {}
 ASKING = {"AskUserQuestion"}
@@ -38,16 +39,18 @@ async def the_handshake(stage: Stage) -> None:
     with stage.check("W-38"):
         for version in ("1.0", "1.10", "9.9", "zzz", ""):
             result = await peer.result("initialize", {"protocol_version": version, "client": CLIENT})
-            expect_equal(result["protocol_version"], "1.10", f"the answer to version {version!r}")
+            spoken = f"1.{min(stage.target.version, 10)}"
+            expect_equal(result["protocol_version"], spoken, f"the answer to version {version!r}")
     with stage.check("W-39"):
         for params in ({}, {"protocol_version": 1}, {"protocol_version": None}):
             check_error(await peer.request("initialize", params), -32602)
     plain = await peer.initialize()
     with stage.check("W-40"):
-        expect_equal(set(plain), KEYS, "the members of the result")
-        expect_equal(set(await peer.initialize(external_tools=[])), KEYS, "the members without a tool")
+        keys = {name for name, since in KEYS.items() if since <= stage.target.version}
+        expect_equal(set(plain), keys, "the members of the result")
+        expect_equal(set(await peer.initialize(external_tools=[])), keys, "the members without a tool")
         offered = await peer.initialize(external_tools=[TOOL])
-        expect_equal(set(offered), KEYS | {"external_tools"}, "the members with a tool")
+        expect_equal(set(offered), keys | {"external_tools"}, "the members with a tool")
     with stage.check("W-41"):
         expect(not has_null(plain), "a member is null")
         for command in plain["slash_commands"]:
@@ -55,7 +58,8 @@ async def the_handshake(stage: Stage) -> None:
             expect(shape and isinstance(command["aliases"], list), f"a command is {json.dumps(command)}")
     with stage.check("W-42"):
         expect_equal(plain["server"]["name"], "Kimi Code CLI", "the server's name")
-        expect_equal(plain["capabilities"], {"supports_question": True}, "`capabilities`")
+        if stage.target.version >= KEYS["capabilities"]:
+            expect_equal(plain["capabilities"], {"supports_question": True}, "`capabilities`")
     with stage.check("W-43"):
         expect_equal(plain["hooks"]["supported_events"], HOOK_EVENTS, "the hook events")
         hooks = [{"id": "a", "event": "Stop"}, {"id": "b", "event": "Stop"}]
@@ -65,13 +69,13 @@ async def the_handshake(stage: Stage) -> None:
         for name in ("client", "external_tools", "hooks", "capabilities"):
             await peer.result("initialize", {"protocol_version": "1.10", name: None})
     with stage.check("W-45"):
-        wrong: list[Json] = [
-            {"client": {"version": "1"}},
-            {"external_tools": [{"name": "a", "parameters": {}}]},
-            {"hooks": [{"event": "Stop"}]},
-            {"capabilities": {"supports_question": "yes"}},
+        wrong: list[tuple[int, Json]] = [
+            (1, {"client": {"version": "1"}}),
+            (1, {"external_tools": [{"name": "a", "parameters": {}}]}),
+            (KEYS["hooks"], {"hooks": [{"event": "Stop"}]}),
+            (KEYS["capabilities"], {"capabilities": {"supports_question": "yes"}}),
         ]
-        for params in wrong:
+        for params in (params for since, params in wrong if since <= stage.target.version):
             check_error(await peer.request("initialize", {"protocol_version": "1.10", **params}), -32602)
     with stage.check("W-46"):
         configured = (await peer.initialize(hooks=[{"id": "x", "event": "Nonsense"}]))["hooks"]["configured"]
