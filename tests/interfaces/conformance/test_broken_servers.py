@@ -58,7 +58,6 @@ def judge(root: Path, program: str, *options: str) -> CompletedProcess[bytes]:
     return place.run("conformance", "--timeout", "1", *options, "--", sys.executable, str(path), timeout=60)
 
 
-@pytest.mark.spec("R-418")
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [
@@ -128,7 +127,6 @@ for m in messages():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes of other groups cannot be found")
-@pytest.mark.spec("R-418")
 def test_nothing_that_a_server_has_started_outlives_the_run(tmp_path: Path) -> None:
     program = """
 for m in messages():
@@ -153,7 +151,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.spec("R-418")
 def test_a_server_that_sends_without_end_is_read_to_a_limit(tmp_path: Path) -> None:
     async def act() -> tuple[Peer, str]:
         code = "import sys\nwhile True: sys.stdout.write('{\"a\": \"' + 'x' * 1_000_000 + '\"}\\n')"
@@ -197,7 +194,6 @@ def test_a_check_that_something_breaks_off_fails(error: Exception) -> None:
     assert len(ledger.findings["W-01"].failures) == 1
 
 
-@pytest.mark.spec("R-418")
 def test_a_check_that_runs_into_the_time_limit_fails() -> None:
     ledger = Ledger("scenario", ["W-01", "W-02"])
 
