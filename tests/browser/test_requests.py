@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.conftest import watched_context
 from tests.support.browser.other_client import other_client
-from tests.support.browser.web_process import PHONE, new_session, press, say, session_id, wait_idle, web
+from tests.support.browser.web_process import PHONE, SETTLED_MS, new_session, press, say, session_id, wait_idle, web
 from tests.support.program.wire_process import Place
 from tests.support.providers.scripted_calls import call
 
@@ -47,6 +47,21 @@ def test_command_runs_only_after_it_was_approved_once(place: Place, context: Bro
         wait_idle(page)
         expect(page.locator(".tool.error")).to_have_count(1)
         assert not (place.work / "two").exists()
+
+
+@pytest.mark.spec("R-384")
+def test_letters_that_option_types_on_a_mac_approve_nothing(place: Place, context: BrowserContext) -> None:
+    context.add_init_script("Object.defineProperty(navigator, 'platform', { get: () => 'MacIntel' })")
+    with asking(place, context, *touches("one")) as page:
+        page.wait_for_timeout(SETTLED_MS)
+        page.locator("#message").focus()
+        page.keyboard.press("Alt+a")
+        page.keyboard.press("Alt+s")
+        page.wait_for_timeout(SETTLED_MS)
+        expect(page.locator(".asked-what")).to_have_text("touch one")
+        page.keyboard.press("Control+Alt+a")
+        expect(page.get_by_text("The end.")).to_be_visible()
+    assert (place.work / "one").exists()
 
 
 @pytest.mark.spec("R-384")

@@ -130,9 +130,15 @@ const SHORTCUTS = {
   ArrowUp: () => sessions.step(-1),
 };
 
+// On a Mac, Option with a letter types another one, such as å or ą: in a field it means that, and approves nothing.
+const onMac = /^(Mac|iP)/.test(navigator.platform);
+const writes = (event) => event.code.startsWith("Key") && !event.ctrlKey && event.target.matches("input, textarea");
+const isShortcut = (event) =>
+  event.altKey && !event.metaKey && (onMac ? !writes(event) : !event.ctrlKey) && Object.hasOwn(SHORTCUTS, event.code);
+
 document.addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]") || event.isComposing) return;
-  if (event.altKey && !event.ctrlKey && !event.metaKey && Object.hasOwn(SHORTCUTS, event.code)) {
+  if (isShortcut(event)) {
     event.preventDefault();
     SHORTCUTS[event.code]();
   } else if (event.key === "Escape" && !event.defaultPrevented && !document.querySelector("[popover]:popover-open")) {
