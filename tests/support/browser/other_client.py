@@ -52,9 +52,12 @@ def other_client(web: Web, session: str) -> Generator[OtherClient, None, None]:
         http = portal.call(_make_session)
         try:
             socket = portal.call(lambda: _connect(http, address, headers))
-            client = OtherClient(portal, socket)
-            client.wait("Current")
-            yield client
+            try:
+                client = OtherClient(portal, socket)
+                client.wait("Current")
+                yield client
+            finally:
+                portal.call(socket.close)
         finally:
             portal.call(http.close)
 
