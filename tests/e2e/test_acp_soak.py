@@ -17,9 +17,9 @@ import pytest
 
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.settings.flags import Flags
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.embed import serve_wire
 from kimi.interfaces.process.trim_memory import trim_memory
 from tests.support.acp.client import AcpClient, acp_client

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kimi.application.settings.settings import Settings
-from kimi.interfaces.bootstrap.tools import find_plugin_directory, load_plugins
+from kimi.interfaces.bootstrap.tools.toolset import find_plugin_directory, load_plugins
 from tests.support.plugins.plugin_directories import write_plugin
 
 
@@ -28,7 +28,7 @@ def test_without_a_directory_of_plugins_nothing_of_them_is_imported(tmp_path: Pa
 import sys
 from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App
-from kimi.interfaces.bootstrap.tools import load_plugins
+from kimi.interfaces.bootstrap.tools.toolset import load_plugins
 assert load_plugins(Settings(share_dir={str(tmp_path)!r}, work_dir={str(tmp_path)!r})) is None
 print([name for name in sys.modules if "plugin" in name and name.startswith("kimi")])
 """

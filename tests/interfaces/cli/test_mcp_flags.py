@@ -10,7 +10,7 @@ import pytest
 
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import McpServer, Settings
-from kimi.interfaces.bootstrap.admin import load_settings
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.cli.app import run
 from tests.support.program.command import kimi
 

@@ -16,9 +16,9 @@ from kimi.application.settings.flags import Flags
 from kimi.interfaces.acp.run import AcpServer
 from kimi.interfaces.acp.sessions.open_sessions import AdaptContainer, OpenSession, adapt_nothing
 from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.start import load_settings
 from tests.support.acp.schema import check_agent_message
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Json, Place

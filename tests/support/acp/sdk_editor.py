@@ -21,9 +21,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from kimi.application.settings.flags import Flags
 from kimi.interfaces.acp.run import AcpServer
 from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.start import load_settings
 from tests.support.acp.editor import Editor, Refusal
 from tests.support.acp.schema import AgentLines
 from tests.support.program.program import kimi_command

@@ -12,10 +12,10 @@ import anyio
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.settings.flags import Flags
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import open_conversation
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.wire.run import build_wire_server
 from tests.support.program.wire_process import Json, Place
 from tests.support.robustness.expectations import Ledger, expect_on_wire

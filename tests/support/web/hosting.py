@@ -16,9 +16,9 @@ from anyio.abc import TaskGroup
 
 from kimi.application.ports import OpenModel
 from kimi.application.settings.flags import Flags
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.web.access import AccessRules
 from kimi.interfaces.web.run import WebOptions, allow_directories
 from kimi.interfaces.web.server import WebServer

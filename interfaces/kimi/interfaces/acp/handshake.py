@@ -11,7 +11,7 @@ from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.auth import build_auth_methods, explain_missing_model, is_model_usable
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities, parse_client_capabilities
 from kimi.interfaces.acp.transport.errors import RpcError, auth_required, invalid_params
-from kimi.interfaces.bootstrap.admin import ReloadingSettings
+from kimi.interfaces.bootstrap.start import ReloadingSettings
 from kimi.interfaces.rpc.messages import INVALID_REQUEST
 from kimi.interfaces.version import __version__
 

@@ -22,10 +22,10 @@ from kimi.interfaces.acp.transport.connection import create_connection
 from kimi.interfaces.acp.transport.lines import AcpTransport
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
 from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
-from kimi.interfaces.bootstrap.admin import ReloadingSettings, load_settings
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import warm_up
+from kimi.interfaces.bootstrap.start import ReloadingSettings, load_settings
 from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.process import startup_tuning
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules

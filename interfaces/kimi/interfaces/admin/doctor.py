@@ -59,7 +59,7 @@ def run_doctor(flags: Flags, as_json: bool) -> int:
 
 
 def _build_checks(flags: Flags, environ: Mapping[str, str]) -> list[Check]:
-    from kimi.interfaces.bootstrap.admin import load_settings
+    from kimi.interfaces.bootstrap.start import load_settings
 
     find_terminal = partial(_find_terminal, environ)
     try:

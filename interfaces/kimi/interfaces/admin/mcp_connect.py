@@ -14,12 +14,7 @@ from typing import Any, Final, TypeAlias
 import anyio
 
 from kimi.application.settings.settings import McpServer
-from kimi.interfaces.bootstrap.admin import (
-    OfferedTools,
-    build_mcp_logins,
-    find_server_secrets,
-    list_server_tools,
-)
+from kimi.interfaces.bootstrap.admin import OfferedTools, build_mcp_logins, find_server_secrets, list_server_tools
 from kimi.interfaces.process.graceful_shutdown import GracefulShutdown, exit_by_signal
 from kimi.interfaces.process.log import mask_secrets, start_logging
 from kimi.interfaces.process.streams import Streams, take_streams

@@ -18,7 +18,7 @@ from kimi.interfaces.process.terminal_escape import escape_line
 
 def try_model(share: str, config_file: str | None, environ: Mapping[str, str]) -> str:
     """Ask the configured model one short question; return a sentence about the outcome, without secrets."""
-    from kimi.interfaces.bootstrap.admin import load_settings
+    from kimi.interfaces.bootstrap.start import load_settings
 
     start_logging(share, debug=False)
     try:

@@ -33,10 +33,10 @@ from kimi.domain.errors import (
     UsageError,
 )
 from kimi.domain.events.event import REQUEST_TYPES, StatusUpdate, StepBegin, StepInterrupted, StepRetry, TurnBegin
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import leave_last_session, open_conversation
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.print.background_wait import wait_for_tasks
 from kimi.interfaces.print.failure import classify_error
 from kimi.interfaces.process.log import hide_secrets, mask_secrets

@@ -17,7 +17,7 @@ from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.batch import BatchLimits, BatchRefused, BatchTask
 from kimi.interfaces.batch.progress import show_progress, summarize
-from kimi.interfaces.bootstrap.admin import (
+from kimi.interfaces.bootstrap.batch import (
     build_worktrees,
     open_journal,
     open_local_pool,

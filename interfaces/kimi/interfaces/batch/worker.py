@@ -23,7 +23,7 @@ from kimi.application.codec.envelope import encode_json
 from kimi.application.settings.flags import share_directory
 from kimi.domain.turn import UsageTotal
 from kimi.interfaces.batch.attempt import run_attempt
-from kimi.interfaces.bootstrap.admin import claim_process
+from kimi.interfaces.bootstrap.start import claim_process
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.log import start_logging
 from kimi.interfaces.process.stdio import write_all

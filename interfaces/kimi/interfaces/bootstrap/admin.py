@@ -1,4 +1,4 @@
-"""Compose what needs no conversation: the start of a process, and the commands without one.
+"""Compose what the commands without a conversation need.
 
 A factory returns the type of a port and imports its adapter inside.
 
@@ -8,18 +8,14 @@ A factory returns the type of a port and imports its adapter inside.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeAlias
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
-from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import McpServer, Settings
 from kimi.domain.errors import ConfigError
-from kimi.interfaces.process.log import hide_secrets
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
@@ -27,14 +23,9 @@ if TYPE_CHECKING:
     from kimi.application.admin.doctor_checks import DoctorProbes, FoundSandbox
     from kimi.application.admin.mcp_configuration import McpConfiguration, McpLogins
     from kimi.application.admin.plugins import PluginStore
-    from kimi.application.batch.ports import BatchWorktrees, WorkerPool
     from kimi.application.ports import ChatModel
-    from kimi.infrastructure.batch.journal import JournalFile
 
 logger = logging.getLogger(__name__)
-
-LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
-_FileStamps: TypeAlias = tuple[tuple[str, int, int] | None, ...]
 
 _LIBRARIES = (
     ("trafilatura", "trafilatura", "the text of HTML pages"),
@@ -45,86 +36,6 @@ _LIBRARIES = (
 
 OfferedTools: TypeAlias = list[tuple[str, str]]
 """Name and description of each tool of a server."""
-
-
-# --- the start of a process ---------------------------------------------------------------------------------------
-
-
-def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """Return the settings of the process. Raises UsageError or ConfigError, which say what to correct.
-
-    A session that is to be resumed by a user or a script must exist. Hosts that speak a protocol make up ids, and may
-    give them to either option.
-    """
-    from kimi.infrastructure.config.settings_files import load_settings as load
-
-    settings = load(flags, environ)
-    if flags.session is None or not flags.must_exist or flags.ui not in ("shell", "print"):
-        return settings
-    from kimi.application.sessions.find_sessions import locate_resumed_session
-    from kimi.interfaces.bootstrap.store import build_session_catalog
-
-    catalog = build_session_catalog(settings.share_dir)
-    owner = locate_resumed_session(catalog, flags.session, settings.work_dir, here=flags.here)
-    adopted = () if owner is None else ((flags.session, owner),)
-    return settings.model_copy(update={"adopted_sessions": adopted})
-
-
-def claim_process() -> None:
-    """Say that this process is the program's own: its memory is closed to the programs that it starts.
-
-    A program that embeds the agent is not ours to close.
-    """
-    from kimi.infrastructure.workspace.environment import claim_process as claim
-
-    claim()
-
-
-def import_http_library() -> None:
-    """Import aiohttp, but not the certificates of the system, which only an encrypted connection needs."""
-    from kimi.infrastructure.http.late_certificates import certificates_when_used
-
-    with certificates_when_used():
-        import_module("aiohttp.web")
-
-
-class ReloadingSettings:
-    """The settings of the process; loads them again when one of their files has changed (A-30)."""
-
-    def __init__(self, flags: Flags, environ: Mapping[str, str], initial: Settings, load: LoadSettings) -> None:
-        self._flags = flags
-        self._environ = environ
-        self._load = load
-        self._settings = initial
-        share = initial.share_dir
-        named = [flags.config_file] if flags.config_file else [os.path.join(share, "config.toml")]
-        self._files = [*named, os.path.join(share, "mcp.json"), *flags.mcp_config_files]
-        # None until the first `get`: stamps taken now would miss a change since the settings were loaded.
-        self._file_stamps: _FileStamps | None = None
-
-    def get(self) -> Settings:
-        """Return the current settings. Raises ConfigError or UsageError if the files cannot be used."""
-        seen = self._read_stamps()
-        if seen != self._file_stamps:
-            if (found := self._load(self._flags, self._environ)) != self._settings:
-                self._settings = found
-                hide_secrets(found.secret_values)
-            self._file_stamps = seen
-        return self._settings
-
-    def _read_stamps(self) -> _FileStamps:
-        return tuple(_read_stamp(path) for path in self._files)
-
-
-def _read_stamp(path: str) -> tuple[str, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return path, found.st_mtime_ns, found.st_size
-
-
-# --- commands ------------------------------------------------------------------------------------------------------
 
 
 def build_configuration_file(share_dir: str, named_path: str | None = None) -> ConfigurationFile:
@@ -213,7 +124,7 @@ def build_doctor_probes(settings: Settings, environ: Mapping[str, str]) -> Docto
 
     from kimi.application.admin.doctor_checks import DoctorProbes
     from kimi.infrastructure.config.file_access import is_readable_by_others, try_write
-    from kimi.interfaces.bootstrap.tools import find_plugin_directory
+    from kimi.interfaces.bootstrap.tools.toolset import find_plugin_directory
 
     async def count_tools(server: McpServer) -> int:
         return len(await list_server_tools(server, settings.share_dir, settings.work_dir, environ))
@@ -303,47 +214,3 @@ async def list_offered_models(base_url: str, api_key: str, environ: Mapping[str,
     finally:
         await http.close()
     return []
-
-
-# --- batches ---------------------------------------------------------------------------------------------------
-
-_WORKER_ARGUMENTS: Final = ("-P", "-m", "kimi.interfaces.batch.worker")
-"""What follows the interpreter; -P: not a `kimi` package in the work directory."""
-
-
-def open_journal(results_path: str) -> AbstractContextManager[JournalFile]:
-    """Return the journal beside a results file; entering it raises BatchRefused or StoreFailed."""
-    from kimi.infrastructure.batch.journal import open_journal as open_file
-
-    return open_file(results_path)
-
-
-def store_last_sessions(share_dir: str, session_ids: Mapping[str, str | None]) -> None:
-    """Make work directories known, with their last sessions, in one write. Raises StoreFailed."""
-    from kimi.infrastructure.store.kimi_json import set_last_session_ids
-
-    set_last_session_ids(share_dir, session_ids)
-
-
-def build_worktrees(directory: str, environ: Mapping[str, str], lock_fd: int | None) -> BatchWorktrees:
-    """Return the maker of worktrees below a directory; its git holds the descriptor of the batch's lock."""
-    from kimi.infrastructure.batch.worktrees import GitWorktrees
-
-    return GitWorktrees(directory, environ, lock_fd)
-
-
-def open_local_pool(
-    size: int, environ: Mapping[str, str], lock_fd: int | None
-) -> AbstractAsyncContextManager[WorkerPool]:
-    """Return a pool of worker processes, which hold the descriptor of the batch's lock until they end."""
-    from kimi.infrastructure.batch.worker_pool import share_workers
-    from kimi.infrastructure.batch.worker_process import WorkerProcess
-
-    return share_workers(lambda: WorkerProcess(_WORKER_ARGUMENTS, environ, lock_fd), size)
-
-
-def open_ray_pool(address: str, size: int | None, share_dir: str) -> AbstractAsyncContextManager[WorkerPool]:
-    """Return a pool of workers on a Ray cluster; entering it raises BatchRefused: it cannot be reached."""
-    from kimi.infrastructure.batch.ray_pool import share_ray_workers
-
-    return share_ray_workers(address, size, _WORKER_ARGUMENTS, {"KIMI_SHARE_DIR": share_dir})

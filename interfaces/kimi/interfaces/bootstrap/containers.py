@@ -30,11 +30,12 @@ from kimi.application.ports import (
 from kimi.application.settings.settings import Settings
 from kimi.domain.agents.agent import AgentSpec
 from kimi.interfaces.bootstrap import conversation as conversation_factories
-from kimi.interfaces.bootstrap import dialog_tools, machine_tools, mcp, web_tools
+from kimi.interfaces.bootstrap import mcp
 from kimi.interfaces.bootstrap import models as model_factories
 from kimi.interfaces.bootstrap import store as store_factories
 from kimi.interfaces.bootstrap.injector import containers, providers
-from kimi.interfaces.bootstrap.tools import (
+from kimi.interfaces.bootstrap.tools import dialog, machine, web
+from kimi.interfaces.bootstrap.tools.toolset import (
     BuiltinTool,
     build_plugin_tools,
     build_tool_factory,
@@ -94,20 +95,20 @@ class SessionContainer(containers.DeclarativeContainer):
     skills = providers.Singleton(conversation_factories.build_skill_registry, settings, skill_paths.provider)
     plugins = providers.Singleton(load_plugins, settings)
     path_policy = providers.Singleton(
-        machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider, environ, agent, plugins
+        machine.build_path_policy, settings, workspace, files, skill_paths.provider, environ, agent, plugins
     )
-    file_record = providers.Singleton(machine_tools.build_file_record)
+    file_record = providers.Singleton(machine.build_file_record)
     cleanup = providers.Singleton(ExitStack)
     """What is to be done when the conversation has ended; those who made something add to it."""
-    sandbox = providers.Singleton(machine_tools.build_sandbox, settings, workspace, path_policy, cleanup)
+    sandbox = providers.Singleton(machine.build_sandbox, settings, workspace, path_policy, cleanup)
     confined_commands = providers.Factory(
-        machine_tools.build_confined_commands, settings, sandbox.provider, agent, conversation.provider
+        machine.build_confined_commands, settings, sandbox.provider, agent, conversation.provider
     )
     plugin_sandbox = providers.Singleton(
-        machine_tools.build_plugin_sandbox, settings, workspace, path_policy, plugins, cleanup
+        machine.build_plugin_sandbox, settings, workspace, path_policy, plugins, cleanup
     )
     confined_plugins = providers.Factory(
-        machine_tools.build_confined_commands, settings, plugin_sandbox.provider, agent, conversation.provider
+        machine.build_confined_commands, settings, plugin_sandbox.provider, agent, conversation.provider
     )
     project = providers.Singleton(conversation_factories.build_project, settings, workspace, path_policy, store)
     hooks = providers.Singleton(conversation_factories.build_hooks, settings, files, environ)
@@ -115,67 +116,61 @@ class SessionContainer(containers.DeclarativeContainer):
         model_factories.build_model_catalog, settings, http, environ, conversation.provider, instruments
     )
     open_named_model = providers.Factory(model_factories.build_named_model_opener, models)
-    plan_mode = providers.Factory(dialog_tools.build_plan_mode, conversation.provider, new_id)
+    plan_mode = providers.Factory(dialog.build_plan_mode, conversation.provider, new_id)
     subagents = providers.Singleton(
-        dialog_tools.build_subagents, conversation, agent, open_child, open_named_model, workspace, settings, environ
+        dialog.build_subagents, conversation, agent, open_child, open_named_model, workspace, settings, environ
     )
 
     builtin_tools: ClassVar = (
-        BuiltinTool("kimi_cli.tools.agent:Agent", providers.Factory(dialog_tools.build_agent, subagents)),
-        BuiltinTool("kimi_cli.tools.multiagent:Task", providers.Factory(dialog_tools.build_task, subagents)),
+        BuiltinTool("kimi_cli.tools.agent:Agent", providers.Factory(dialog.build_agent, subagents)),
+        BuiltinTool("kimi_cli.tools.multiagent:Task", providers.Factory(dialog.build_task, subagents)),
         BuiltinTool(
             "kimi_cli.tools.multiagent:CreateSubagent",
-            providers.Factory(dialog_tools.build_create_subagent, subagents, agent),
+            providers.Factory(dialog.build_create_subagent, subagents, agent),
         ),
         BuiltinTool(
-            "kimi_cli.tools.dmail:SendDMail", providers.Factory(dialog_tools.build_send_dmail, conversation.provider)
+            "kimi_cli.tools.dmail:SendDMail", providers.Factory(dialog.build_send_dmail, conversation.provider)
         ),
-        BuiltinTool("kimi_cli.tools.think:Think", providers.Factory(dialog_tools.build_think)),
+        BuiltinTool("kimi_cli.tools.think:Think", providers.Factory(dialog.build_think)),
         BuiltinTool(
             "kimi_cli.tools.ask_user:AskUserQuestion",
-            providers.Factory(dialog_tools.build_ask_user, conversation.provider, new_id),
+            providers.Factory(dialog.build_ask_user, conversation.provider, new_id),
         ),
-        BuiltinTool("kimi_cli.tools.todo:SetTodoList", providers.Factory(dialog_tools.build_todo, stored_session)),
+        BuiltinTool("kimi_cli.tools.todo:SetTodoList", providers.Factory(dialog.build_todo, stored_session)),
         BuiltinTool(
             "kimi_cli.tools.shell:Shell",
             providers.Factory(
-                machine_tools.build_shell, settings, workspace, files, background_tasks.provider, confined_commands
+                machine.build_shell, settings, workspace, files, background_tasks.provider, confined_commands
             ),
         ),
-        BuiltinTool(
-            "kimi_cli.tools.background:TaskList", providers.Factory(machine_tools.build_task_list, background_tasks)
-        ),
+        BuiltinTool("kimi_cli.tools.background:TaskList", providers.Factory(machine.build_task_list, background_tasks)),
         BuiltinTool(
             "kimi_cli.tools.background:TaskOutput",
-            providers.Factory(machine_tools.build_task_output, settings, background_tasks),
+            providers.Factory(machine.build_task_output, settings, background_tasks),
         ),
         BuiltinTool(
             "kimi_cli.tools.background:TaskStop",
-            providers.Factory(machine_tools.build_task_stop, background_tasks, conversation.provider),
+            providers.Factory(machine.build_task_stop, background_tasks, conversation.provider),
         ),
         BuiltinTool(
             "kimi_cli.tools.file:ReadFile",
-            providers.Factory(machine_tools.build_read_file, workspace, path_policy, file_record),
+            providers.Factory(machine.build_read_file, workspace, path_policy, file_record),
         ),
         BuiltinTool(
             "kimi_cli.tools.file:ReadMediaFile",
-            providers.Factory(machine_tools.build_read_media_file, workspace, path_policy, conversation.provider),
-            providers.Callable(machine_tools.can_take_media, conversation),
+            providers.Factory(machine.build_read_media_file, workspace, path_policy, conversation.provider),
+            providers.Callable(machine.can_take_media, conversation),
         ),
-        BuiltinTool("kimi_cli.tools.file:Glob", providers.Factory(machine_tools.build_glob, workspace, path_policy)),
-        BuiltinTool(
-            "kimi_cli.tools.file:Grep", providers.Factory(machine_tools.build_grep, workspace, path_policy, ripgrep)
-        ),
+        BuiltinTool("kimi_cli.tools.file:Glob", providers.Factory(machine.build_glob, workspace, path_policy)),
+        BuiltinTool("kimi_cli.tools.file:Grep", providers.Factory(machine.build_grep, workspace, path_policy, ripgrep)),
         BuiltinTool(
             "kimi_cli.tools.file:WriteFile",
-            providers.Factory(
-                machine_tools.build_write_file, workspace, path_policy, file_record, conversation.provider
-            ),
+            providers.Factory(machine.build_write_file, workspace, path_policy, file_record, conversation.provider),
         ),
         BuiltinTool(
             "kimi_cli.tools.file:StrReplaceFile",
             providers.Factory(
-                machine_tools.build_str_replace_file,
+                machine.build_str_replace_file,
                 settings,
                 workspace,
                 path_policy,
@@ -185,17 +180,13 @@ class SessionContainer(containers.DeclarativeContainer):
         ),
         BuiltinTool(
             "kimi_cli.tools.web:SearchWeb",
-            providers.Factory(web_tools.build_search_web, settings, http),
-            providers.Callable(web_tools.has_search_service, settings),
+            providers.Factory(web.build_search_web, settings, http),
+            providers.Callable(web.has_search_service, settings),
         ),
+        BuiltinTool("kimi_cli.tools.web:FetchURL", providers.Factory(web.build_fetch_url, settings, http, environ)),
+        BuiltinTool("kimi_cli.tools.plan:ExitPlanMode", providers.Factory(dialog.build_exit_plan_mode, plan_mode)),
         BuiltinTool(
-            "kimi_cli.tools.web:FetchURL", providers.Factory(web_tools.build_fetch_url, settings, http, environ)
-        ),
-        BuiltinTool(
-            "kimi_cli.tools.plan:ExitPlanMode", providers.Factory(dialog_tools.build_exit_plan_mode, plan_mode)
-        ),
-        BuiltinTool(
-            "kimi_cli.tools.plan.enter:EnterPlanMode", providers.Factory(dialog_tools.build_enter_plan_mode, plan_mode)
+            "kimi_cli.tools.plan.enter:EnterPlanMode", providers.Factory(dialog.build_enter_plan_mode, plan_mode)
         ),
     )
     """The built-in tools: id, factory, and for some a check whether the conversation can use the tool. Everything else
@@ -248,7 +239,7 @@ class App(containers.DeclarativeContainer):
     instruments = providers.Singleton(model_factories.build_instruments, settings)
     open_model = providers.Singleton(model_factories.build_model_opener, settings, http, environ, instruments)
     store = providers.Singleton(store_factories.build_store, settings)
-    ripgrep = providers.Singleton(machine_tools.build_ripgrep, settings, environ)
+    ripgrep = providers.Singleton(machine.build_ripgrep, settings, environ)
     extra_tools = providers.Object[Mapping[str, ThirdPartyTool]]({})
     agent = providers.Singleton(load_agent, settings, extra_tools, KNOWN_TOOLS)
     check_schema = providers.Object[CheckSchema](check_schema)

@@ -36,7 +36,7 @@ from kimi.domain.client import user_agent_suffix
 from kimi.domain.hook import SearchOutcome
 from kimi.domain.skills.skill import Skill, format_skills
 from kimi.domain.turn import TurnLimits
-from kimi.interfaces.bootstrap.tools import find_plugin_directory
+from kimi.interfaces.bootstrap.tools.toolset import find_plugin_directory
 
 if TYPE_CHECKING:
     from kimi.application.conversation.project import LoadProject, Project

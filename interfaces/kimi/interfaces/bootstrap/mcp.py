@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from kimi.application.ports import NewId, SessionFiles, ToolSource, Workspace
 from kimi.application.settings.settings import Settings
-from kimi.interfaces.bootstrap.machine_tools import find_spill_directory
+from kimi.interfaces.bootstrap.tools.machine import find_spill_directory
 from kimi.interfaces.process.log import hide_secrets
 from kimi.interfaces.version import __version__
 

@@ -29,7 +29,7 @@ _AGENT_DIRECTORIES: Final = ("", "agents")
 def read_share(share: str, work_dir: str, environ: Mapping[str, str], command: str) -> ShareContents:
     """Return what is in a share directory; nothing is written. `command` is what started this program."""
     from kimi.infrastructure.config.review import ReviewedConfiguration
-    from kimi.interfaces.bootstrap.admin import load_settings
+    from kimi.interfaces.bootstrap.start import load_settings
     from kimi.interfaces.bootstrap.store import build_session_catalog
 
     configuration = ReviewedConfiguration(share)
@@ -125,7 +125,7 @@ def _list_skills(settings: Settings | None, environ: Mapping[str, str]) -> Seque
 def _check_agents(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the agent files of the share directory and of the work directory, with what is wrong with each."""
     from kimi.interfaces.bootstrap.containers import KNOWN_TOOLS
-    from kimi.interfaces.bootstrap.tools import load_agent
+    from kimi.interfaces.bootstrap.tools.toolset import load_agent
 
     for root in dict.fromkeys((settings.share_dir, settings.work_dir)):
         for path in _find_agent_files(root):

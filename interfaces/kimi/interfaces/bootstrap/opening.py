@@ -27,7 +27,7 @@ from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.store import build_store
-from kimi.interfaces.bootstrap.tools import find_plugin_directory
+from kimi.interfaces.bootstrap.tools.toolset import find_plugin_directory
 
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools

@@ -49,12 +49,12 @@ def _load_and_serve(
     flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings | None, serve: Serve | None
 ) -> int:
     if load is None:
-        from kimi.interfaces.bootstrap.admin import load_settings as load  # start-up time
+        from kimi.interfaces.bootstrap.start import load_settings as load  # start-up time
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
     _protect_process(settings)
     if settings.sandbox.mode != "off":
-        from kimi.interfaces.bootstrap.machine_tools import check_sandbox  # start-up time
+        from kimi.interfaces.bootstrap.tools.machine import check_sandbox  # start-up time
 
         check_sandbox()
     if settings.observability.enabled:
@@ -68,7 +68,7 @@ def _load_and_serve(
 
 def _protect_process(settings: Settings) -> None:
     """Hide the secrets that the environment and the command line of this process hold from other programs."""
-    from kimi.interfaces.bootstrap.admin import claim_process
+    from kimi.interfaces.bootstrap.start import claim_process
 
     claim_process()
     if settings.secret_variables:

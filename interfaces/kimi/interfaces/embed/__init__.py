@@ -46,12 +46,12 @@ from kimi.domain.hook import CommandHook
 from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.domain.turn import TurnStatus
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.models import build_scripted_model as scripted_model
 from kimi.interfaces.bootstrap.models import write_scripted_call as scripted_call
 from kimi.interfaces.bootstrap.opening import open_conversation
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.bootstrap.store import build_memory_store
 from kimi.interfaces.embed.agent import Agent, open_agent
 from kimi.interfaces.embed.agent_turn import AgentTurn

@@ -20,10 +20,10 @@ from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import ConfigError, UnknownSession, UsageError
 from kimi.domain.hook import CommandHook
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import open_conversation, replace_workspace
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.embed.callbacks import RequestAnswers
 from kimi.interfaces.embed.options import AgentOptions, ModelOption
 from kimi.interfaces.version import __version__

@@ -23,11 +23,11 @@ from kimi.domain.client import Client
 from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.events.event import StatusUpdate
 from kimi.domain.turn import format_cost
-from kimi.interfaces.bootstrap.admin import load_settings
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import bind_negotiation, open_conversation, warm_up
 from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
+from kimi.interfaces.bootstrap.start import load_settings
 from kimi.interfaces.completion.work_dir_files import WorkDirFiles
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.log import hide_secrets

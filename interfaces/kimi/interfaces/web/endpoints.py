@@ -21,8 +21,8 @@ from kimi.application.sessions.fork_session import fork
 from kimi.domain.errors import StateError, UnknownSession
 from kimi.domain.history.session import SessionState, shorten_title
 from kimi.domain.permissions.path_rules import is_within
-from kimi.interfaces.bootstrap.admin import ReloadingSettings
 from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
+from kimi.interfaces.bootstrap.start import ReloadingSettings
 from kimi.interfaces.completion.work_dir_files import WorkDirFiles
 from kimi.interfaces.rpc.wire_calls import PROTOCOL_VERSION
 from kimi.interfaces.version import __version__

@@ -20,7 +20,7 @@ import anyio.to_thread
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.errors import UsageError
-from kimi.interfaces.bootstrap.admin import import_http_library
+from kimi.interfaces.bootstrap.start import import_http_library
 from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.process import startup_tuning
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules

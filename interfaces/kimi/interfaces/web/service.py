@@ -10,8 +10,8 @@ from aiohttp import WSCloseCode, web
 from anyio.abc import TaskGroup
 
 from kimi.application.settings.flags import Flags
-from kimi.interfaces.bootstrap.admin import ReloadingSettings, load_settings
 from kimi.interfaces.bootstrap.containers import App
+from kimi.interfaces.bootstrap.start import ReloadingSettings, load_settings
 from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.web.clients.socket import ClientSocket
 from kimi.interfaces.web.endpoints import IDS, Endpoints

@@ -31,9 +31,9 @@ from kimi.interfaces.acp.sessions.prompt_queue import PromptQueue
 from kimi.interfaces.acp.sessions.session_location import SessionLocation, derive_settings
 from kimi.interfaces.acp.transport.errors import session_not_open
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
-from kimi.interfaces.bootstrap.admin import ReloadingSettings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.opening import bind_negotiation, derive_app, open_conversation, replace_workspace
+from kimi.interfaces.bootstrap.start import ReloadingSettings
 from kimi.interfaces.process import trim_memory
 from kimi.interfaces.process.log import set_session_id
 

@@ -18,9 +18,9 @@ from kimi.application.sessions.restore_session import RestoreOptions
 from kimi.application.sessions.session_pool import SessionPool
 from kimi.application.settings.settings import Settings
 from kimi.domain.errors import UnknownSession
-from kimi.interfaces.bootstrap.admin import ReloadingSettings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.opening import bind_negotiation, derive_app, open_conversation
+from kimi.interfaces.bootstrap.start import ReloadingSettings
 from kimi.interfaces.process.log import set_session_id
 from kimi.interfaces.web.sessions.directories import AllowedDirectories, ForbiddenDirectory
 from kimi.interfaces.web.sessions.hosted_session import HostedSession, host_session

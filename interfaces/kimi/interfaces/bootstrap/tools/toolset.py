@@ -119,7 +119,7 @@ def build_plugin_tools(
         return ()
     from kimi.infrastructure.plugins.plugin_tool import PluginToolDeps, make_plugin_tools
     from kimi.infrastructure.workspace.environment import build_command_environment
-    from kimi.interfaces.bootstrap.machine_tools import find_spill_directory
+    from kimi.interfaces.bootstrap.tools.machine import find_spill_directory
 
     def spill(name: str) -> str | None:
         directory = find_spill_directory(files)
