@@ -397,3 +397,15 @@ def test_wide_characters_fit_in_forty_columns(place: Place) -> None:
         shown.type("/vers")
         shown.until("/version")
     assert json.dumps(said(place), ensure_ascii=False) == '["你好\\né"]'
+
+
+def test_a_command_that_is_not_provided_says_what_helps(place: Place) -> None:
+    place.script("text: unused")
+    with terminal(place, rows=40) as shown:
+        shown.until("context:")
+        say(shown, "/web", "run 'kimi web'")
+        say(shown, "/vis", "kimi export --html")
+        say(shown, "/upgrade", "uv tool upgrade")
+        say(shown, "/status", "last turn")
+        shown.type(CTRL_D)
+        assert shown.wait() == 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import anyio.to_thread
 
@@ -248,9 +249,18 @@ async def ask_side_question(session: ShellSession, arguments: str) -> None:
     await answer_side_question(session.conversation, arguments)
 
 
-async def show_not_provided(session: ShellSession, arguments: str) -> None:
-    """Refuse a command of kimi-cli that belongs to a hosted service."""
-    session.ui.show(Note("This command belongs to a hosted service and is not provided here.", "warning"))
+_INSTEAD: Final[Mapping[str, str]] = {
+    "feedback": "It belongs to a hosted service.",
+    "upgrade": "Upgrade with what has installed the program, such as 'uv tool upgrade kimi-wire'.",
+    "vis": "'kimi export --html' writes a session into one page for any browser.",
+    "web": "Leave with /exit and run 'kimi web': its page lists this session.",
+}
+"""Commands of kimi-cli that are refused, and what helps."""
+
+
+async def refuse_command(session: ShellSession, arguments: str, *, name: str) -> None:
+    """Refuse a command of kimi-cli and say what helps instead."""
+    session.ui.show(Note(f"/{name} is not provided. {_INSTEAD[name]}", "warning"))
 
 
 _CommandRow: TypeAlias = tuple[str, tuple[str, ...], str, ShellCommand]
@@ -271,7 +281,7 @@ _COMMAND_ROWS: tuple[_CommandRow, ...] = (
     ("debug", (), "What helps when something is wrong", show_debug),
     ("mcp", (), "MCP servers and their state; try again: [reload]", show_mcp),
     ("hooks", (), "The configured hooks", show_hooks),
-    ("usage", (), "Tokens and costs of the last turn and of the session", show_usage),
+    ("usage", ("status",), "Tokens and costs of the last turn and of the session", show_usage),
     ("btw", (), "Ask something beside the work, which is not kept: <question>", ask_side_question),
     ("task", (), "Background tasks", show_tasks),
     ("copy", (), "Copy the last answer to the clipboard", copy_answer),
@@ -280,7 +290,7 @@ _COMMAND_ROWS: tuple[_CommandRow, ...] = (
     ("effort", (), "How much the model thinks: [level]", choose_effort),
     ("login", ("setup",), "Set up a provider, a key and a model", log_in),
     ("logout", (), "Remove the stored API keys", log_out),
-    *((name, (), NOT_PROVIDED, show_not_provided) for name in ("status", "feedback", "web", "vis", "upgrade")),
+    *((name, (), NOT_PROVIDED, partial(refuse_command, name=name)) for name in _INSTEAD),
 )
 
 
