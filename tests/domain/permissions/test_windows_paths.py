@@ -94,6 +94,7 @@ def opened_by_windows(path: str) -> list[str]:
 @example("D:a.txt")
 @example(".env\\...\\")
 @example("C:..\\Users")
+@example("//C:/Work/")
 def test_no_spelling_of_a_path_outside_counts_as_inside(path: str) -> None:
     named = interpret_path(path, work_dir=WORK, home=HOME, windows=True)
     if is_within(named.absolute, [WORK], windows=True):

@@ -295,6 +295,8 @@ def _split_components(path: str, windows: bool) -> tuple[str, ...]:
         from kimi.domain.permissions.windows_paths import canonicalise_windows_path  # only where it is needed
 
         path = canonicalise_windows_path(ntpath.normcase(path))
+        if path.startswith("//"):  # `//c:/work` is the share `work` of a server, not a directory of the drive
+            return ("//", *(part for part in path.split("/") if part))
     return tuple(part for part in path.split("/") if part)
 
 
