@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from typing import TypeAlias
 
 import anyio
@@ -131,7 +131,8 @@ async def test_what_a_command_leaves_behind_runs_on_after_it() -> None:
 async def test_a_command_that_attacks_its_keeper_gains_nothing(blow: str) -> None:
     fugitives = Fugitives(["setsid that forks"])
     [line] = fugitives.lines(then_wait=False)
-    with suppress(ChildProcessError):  # the keeper may be gone before it has said that the command runs
+    # A killed keeper may be gone before it has said that the command runs; of a stopped one nothing is refused.
+    with suppress(ChildProcessError) if blow.startswith("kill -9") else nullcontext():
         async with run(f"{line}; {blow}; {line.replace('setsid -f', '')}") as process:
             await anyio.sleep(0.5)
             with anyio.fail_after(10):
