@@ -90,6 +90,27 @@ def test_prompt_sent_into_a_cut_is_sent_once(place: Place, context: BrowserConte
             assert len(provider.requests) == 1
 
 
+@pytest.mark.spec("R-389", "W-185")
+def test_prompt_held_in_a_dead_connection_is_sent_once(place: Place, context: BrowserContext) -> None:
+    with loopback(text_reply("Once."), text_reply("Again.")) as provider:
+        place.provider(provider.base_url)
+        with web(place) as server, cuttable(port_of(server)) as network:
+            page = behind(server, network).open(context)
+            new_session(page)
+            network.stall_open_ones()
+            say(page, "sent into silence")
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # finds that nothing answers
+            expect(page.get_by_text("Once.")).to_be_visible()
+            wait_idle(page)
+            network.mend()
+            time.sleep(0.5)
+            say(page, "more")
+            expect(page.get_by_text("Again.")).to_be_visible()
+            wait_idle(page)
+            expect(page.locator(".user")).to_have_count(2)
+            assert len(provider.requests) == 2
+
+
 @pytest.mark.spec("R-389")
 def test_connection_that_died_in_silence_is_found_on_return(place: Place, context: BrowserContext) -> None:
     pieces = [f"w{n} " for n in range(60)]

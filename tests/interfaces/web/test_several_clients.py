@@ -12,7 +12,7 @@ from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import APIStatusError
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Json, Place
-from tests.support.web.hosting import Line, hosting, play
+from tests.support.web.hosting import Closed, Line, hosting, play
 
 pytestmark = pytest.mark.anyio
 
@@ -332,3 +332,35 @@ async def test_joined_messages_are_the_same_in_fewer_frames(place: Place) -> Non
             await one.response(await one.prompt("go"))
             await two.until("PromptFinished")
     assert one.common == two.common
+
+
+@pytest.mark.spec("W-185")
+async def test_a_client_that_is_back_ends_its_earlier_connection(place: Place) -> None:
+    """What that one has sent and nobody has read yet would be done twice: the client sends it again."""
+    model = FakeModel([[TextPart("once")], [TextPart("twice")]])
+    async with hosting(place, play(model)) as web:
+        session = await web.new_session(place)
+        async with web.connect(session, client="page-1") as old, web.connect(session, client="page-2") as other:
+            for client in (old, other):
+                await client.until("Current")
+            for _ in range(520):
+                await old.call("ping")  # so many that the rest waits to be read
+            await old.prompt("go")
+            async with web.connect(session, client="page-1") as new:
+                await new.until("Current")
+                await new.response(await new.prompt("go"))
+                with pytest.raises(Closed) as ended:
+                    await old.until("never")
+                assert ended.value.code == 4411
+                assert await other.until("PromptFinished") == {"status": "finished"}
+                assert (await new.ask("prompt", {"user_input": "more"}))["result"] == {"status": "finished"}
+    assert [line["params"]["payload"]["user_input"] for line in new.common if "TurnBegin" in str(line)] == ["go", "more"]
+
+
+@pytest.mark.spec("W-185")
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65])
+async def test_a_name_of_a_client_that_none_can_have_is_refused(place: Place, name: str) -> None:
+    async with hosting(place) as web:
+        session = await web.new_session(place)
+        async with web.connect(session, client=name) as client:
+            assert (await client.until("Refused"))["code"] == "invalid"

@@ -17,8 +17,8 @@ class Cuttable:
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._is_cut = False
-        self._flows = threading.Event()
-        self._flows.set()
+        self._flows = _flowing()
+        self._stalled: list[threading.Event] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -38,14 +38,21 @@ class Cuttable:
         """Hold back all that is sent from now on; nobody is told, connections stay open."""
         self._flows.clear()
 
+    def stall_open_ones(self) -> None:
+        """Hold back all that the connections of now send; new ones pass."""
+        self._flows.clear()
+        self._stalled.append(self._flows)
+        self._flows = _flowing()
+
     def mend(self) -> None:
-        """Let everything pass again."""
+        """Let everything pass again, also what was held back."""
         self._is_cut = False
-        self._flows.set()
+        for flows in (*self._stalled, self._flows):
+            flows.set()
 
     def close(self) -> None:
         """End the proxy and what passes."""
-        self._flows.set()
+        self.mend()
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self.cut()
@@ -68,9 +75,10 @@ class Cuttable:
         with near, far:
             with self._lock:
                 self._open |= {near, far}
-            back = threading.Thread(target=_pump, args=(far, near, self._flows), daemon=True)
+            flows = self._flows
+            back = threading.Thread(target=_pump, args=(far, near, flows), daemon=True)
             back.start()
-            _pump(near, far, self._flows)
+            _pump(near, far, flows)
             back.join()
             with self._lock:
                 self._open -= {near, far}
@@ -85,6 +93,12 @@ def _pump(source: socket.socket, target: socket.socket, flows: threading.Event) 
         target.shutdown(socket.SHUT_RDWR)
     with suppress(OSError):
         source.shutdown(socket.SHUT_RDWR)
+
+
+def _flowing() -> threading.Event:
+    flows = threading.Event()
+    flows.set()
+    return flows
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import suppress
 from typing import Final
 
@@ -12,7 +13,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from kimi.domain.errors import KimiError
 from kimi.interfaces.web.clients.calls import ClientCalls
 from kimi.interfaces.web.clients.stream import ClientStream, FellBehind
-from kimi.interfaces.web.refusal import explain
+from kimi.interfaces.web.refusal import Refusal, explain
 from kimi.interfaces.web.sessions.hosted_session import HostedSession, Member, Opening, encode_connection
 from kimi.interfaces.web.sessions.hosted_sessions import HostedSessions
 
@@ -30,6 +31,10 @@ MESSAGE_BURST: Final = 500
 """How many messages of a client are read without a wait after a pause."""
 
 FELL_BEHIND: Final = 4408
+REPLACED: Final = 4411
+"""The code with which the earlier connection of a client is closed that is back."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ClientSocket:
@@ -75,8 +80,13 @@ class ClientSocket:
             transport.abort()  # it reads nothing, and what it has not read would be kept for it
 
     async def _serve_session(self, session: HostedSession) -> None:
+        name = self._request.query.get("client")
+        if name is not None and not _NAME.fullmatch(name):
+            raise Refusal("invalid", "The name of a client has 1 to 64 letters, digits, `-` and `_`.")
         stream = ClientStream(session, self._send, joins=self._request.query.get("batch") == "1")
-        member = Member(stream.wake, self.close)
+        member = Member(stream.wake, self.close, name)
+        # Nothing is awaited up to the opening: what the earlier connection began is part of what the client is told.
+        session.close_client(name, REPLACED)
         opening = session.open_stream(self._request.query.get("after"))
         async with session.join(member), anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_stream, stream, opening)
@@ -104,6 +114,8 @@ class ClientSocket:
             received = await self._socket.receive()
             if received.type is WSMsgType.TEXT:
                 await allowance.take()
+                if self._scope.cancel_called:
+                    return  # a cancellation comes at the next wait only, and there was none if the message was here
                 calls.handle(received.data)
                 await stream.wait_for_reader()
             elif received.type is WSMsgType.BINARY:

@@ -4,7 +4,9 @@ const FIRST_WAIT = 300;
 const LONGEST_WAIT = 4000;
 const SILENCE = 10_000;
 const PATIENCE = 5000;
-const FINAL = new Set([4400, 4403, 4404, 4409, 4410, 4500, 4503]);
+const FINAL = new Set([4400, 4403, 4404, 4409, 4410, 4411, 4500, 4503]);
+// By it the server knows that this page is back, and drops what the connection before may still hold.
+const NAME = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** The error of a call: `code` and `message` of the answer, or code 0 when the connection was cut before one came. */
 export class CallError extends Error {
@@ -42,7 +44,8 @@ export class Wire {
     this.listener.connection("connecting");
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     const after = encodeURIComponent(this.position ?? "start");
-    const socket = new WebSocket(`${scheme}//${location.host}/api/sessions/${this.id}/wire?after=${after}&batch=1`);
+    const query = `after=${after}&batch=1&client=${NAME}`;
+    const socket = new WebSocket(`${scheme}//${location.host}/api/sessions/${this.id}/wire?${query}`);
     this.socket = socket;
     this.heard = Date.now();
     socket.onopen = () => this.listener.connection("open");

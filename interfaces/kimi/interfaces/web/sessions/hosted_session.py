@@ -47,6 +47,8 @@ class Member:
 
     wake: Callable[[], None]
     close: Callable[[int], None]
+    name: str | None = None
+    """What the client calls itself in each of its connections, if it does."""
     client: Client = field(default_factory=lambda: Client(wants_model_command=True))
     hooks: tuple[HookSubscription, ...] = ()
 
@@ -297,6 +299,12 @@ class HostedSession:
         conversation = self.conversation
         model = conversation.models.choice and current_choice(conversation)
         return session_title(conversation), model, conversation.policy
+
+    def close_client(self, name: str | None, code: int) -> None:
+        """Close the connections of the client of this name; nothing more that they have sent is dealt with."""
+        for member in list(self._members):
+            if name is not None and member.name == name:
+                member.close(code)
 
     def close_clients(self, code: int) -> None:
         """Close the connections of all clients with this code."""
