@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
-from kimi.domain.events.event import StepBegin, StepRetry, ToolCallStarted, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.tools.tool import tool_ok
+from kimi.domain.events.event import (
+    StepBegin,
+    StepRetry,
+    SubagentEvent,
+    ToolCallStarted,
+    ToolResult,
+    TurnBegin,
+    TurnEnd,
+)
+from kimi.domain.tools.tool import tool_error, tool_ok
 from kimi.infrastructure.observability.conversation_spans import ConversationSpans
 from kimi.infrastructure.observability.instruments import Instruments
 from kimi.infrastructure.observability.traced_model import TracedChatModel
@@ -29,11 +39,17 @@ def exported() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-def instruments(exported: InMemorySpanExporter) -> Instruments:
+def measured() -> InMemoryMetricReader:
+    """What is measured."""
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def instruments(exported: InMemorySpanExporter, measured: InMemoryMetricReader) -> Instruments:
     """Instruments whose spans are exported at once."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exported))
-    meter = MeterProvider().get_meter("tests")
+    meter = MeterProvider([measured]).get_meter("tests")
     names = ("model", "first", "tokens", "turn", "tool", "approval", "opening")
     return Instruments(provider.get_tracer("tests"), *(meter.create_histogram(name) for name in names))
 
@@ -42,8 +58,8 @@ def named(exported: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
     return [span for span in exported.get_finished_spans() if span.name == name]
 
 
-def call(call_id: str) -> ToolCall:
-    return ToolCall(call_id, Function("WriteFile", "{}"))
+def call(call_id: str, name: str = "WriteFile") -> ToolCall:
+    return ToolCall(call_id, Function(name, "{}"))
 
 
 async def test_what_the_model_takes_to_write_a_call_is_not_its_time(
@@ -107,3 +123,32 @@ async def test_providers_have_the_names_of_the_conventions(
         assert TextPart("ok") in [item async for item in items]
     (span,) = named(exported, "chat some-model")
     assert (span.attributes or {})["gen_ai.provider.name"] == name
+
+
+@pytest.mark.spec("R-456")
+async def test_names_that_models_invent_are_a_bounded_number_of_labels(
+    instruments: Instruments, exported: InMemorySpanExporter, measured: InMemoryMetricReader
+) -> None:
+    spans = ConversationSpans(instruments, "session", "default")
+    names = ["WriteFile", "W" * 1000, *(f"Invented{n}" for n in range(1000)), "WriteFile"]
+    for number, name in enumerate(names):
+        agent = SubagentEvent("c1", f"a{number}", name, TurnBegin("go"))
+        for event in (TurnBegin("go"), StepBegin(1), call("c1", name), agent, replace(agent, event=TurnEnd())):
+            spans.observe(event)
+        for event in (ToolResult("c1", tool_error("Tool not found", "")), TurnEnd()):
+            spans.observe(event)
+    assert named(exported, "execute_tool Invented999")
+    for metric, label in ("tool", "gen_ai.tool.name"), ("turn", "gen_ai.agent.name"):
+        counts = {str((point.attributes or {})[label]): point.count for point in points(measured, metric)}
+        assert counts["WriteFile"] == 2
+        assert counts["_OTHER"] > 500
+        assert len(counts) <= 500
+        assert max(map(len, counts)) <= 128
+
+
+def points(measured: InMemoryMetricReader, name: str) -> list[HistogramDataPoint]:
+    data = measured.get_metrics_data()
+    assert data is not None
+    metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
+    found = next(one for one in metrics if one.name == name).data.data_points
+    return [point for point in found if isinstance(point, HistogramDataPoint)]

@@ -354,7 +354,8 @@ async def test_a_client_that_is_back_ends_its_earlier_connection(place: Place) -
                 assert ended.value.code == 4411
                 assert await other.until("PromptFinished") == {"status": "finished"}
                 assert (await new.ask("prompt", {"user_input": "more"}))["result"] == {"status": "finished"}
-    assert [line["params"]["payload"]["user_input"] for line in new.common if "TurnBegin" in str(line)] == ["go", "more"]
+    began = [line["params"]["payload"] for line in new.common if line["params"]["type"] == "TurnBegin"]
+    assert [turn["user_input"] for turn in began] == ["go", "more"]
 
 
 @pytest.mark.spec("W-185")

@@ -144,8 +144,12 @@ class ConversationSpans:
             self._end_turn(agent_id)
             around = None
         name = (origin.subagent_type or "subagent") if origin else self._agent_name
-        labels: dict[str, AttributeValue] = {"gen_ai.agent.name": name}
-        attributes = {**self._common, **labels, "gen_ai.operation.name": "invoke_agent"}
+        labels: dict[str, AttributeValue] = {"gen_ai.agent.name": self._instruments.bound_name(name)}
+        attributes: dict[str, AttributeValue] = {
+            **self._common,
+            "gen_ai.agent.name": name,
+            "gen_ai.operation.name": "invoke_agent",
+        }
         if agent_id is not None:
             attributes["gen_ai.agent.id"] = agent_id
         within = outside
@@ -166,13 +170,13 @@ class ConversationSpans:
         """Begin the span of a call when its arguments are complete: what the model takes to write them is no part."""
         if (name := turn.named.pop(call_id, None)) is None:
             return
-        labels: dict[str, AttributeValue] = {"gen_ai.tool.name": name}
+        labels: dict[str, AttributeValue] = {"gen_ai.tool.name": self._instruments.bound_name(name)}
         span = self._instruments.tracer.start_span(
             f"execute_tool {name}",
             trace.set_span_in_context(turn.step or turn.turn.span, turn.outside),
             attributes={
                 **self._common,
-                **labels,
+                "gen_ai.tool.name": name,
                 "gen_ai.operation.name": "execute_tool",
                 "gen_ai.tool.type": "function",
                 "gen_ai.tool.call.id": call_id,

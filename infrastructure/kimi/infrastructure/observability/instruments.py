@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from opentelemetry import metrics, trace
@@ -21,6 +21,10 @@ _SCOPE: Final = "kimi-wire"
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(14))
 _TOKENS: Final = tuple(4.0**power for power in range(14))
 
+_MAX_NAMES: Final = 400
+_MAX_NAME: Final = 128
+_OTHER: Final = "_OTHER"
+
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
@@ -34,6 +38,18 @@ class Instruments:
     tool_duration: Histogram
     approval_wait: Histogram
     opening_duration: Histogram
+    _names: set[str] = field(init=False, default_factory=set[str])
+
+    def bound_name(self, name: str) -> str:
+        """Return a name for a measurement: itself, or `_OTHER` of those that are too many or too long.
+
+        Models invent names of tools and of agents, and each costs the process and its collector a series for good.
+        """
+        if name not in self._names:
+            if len(self._names) >= _MAX_NAMES or len(name) > _MAX_NAME:
+                return _OTHER
+            self._names.add(name)
+        return name
 
 
 def create_instruments(version: str) -> Instruments:
