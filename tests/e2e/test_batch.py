@@ -53,6 +53,18 @@ def test_each_task_has_one_result_with_its_answer(place: Place) -> None:
     assert result["session_id"] in done.stderr.decode()
 
 
+@pytest.mark.spec("R-430")
+def test_what_cannot_be_stored_at_the_end_takes_no_summary_away(place: Place) -> None:
+    index = place.share / "kimi.json"
+    arguments = json.dumps({"command": f"rm -f {index}; mkdir -p {index}/taken"})
+    call = json.dumps({"id": "c", "name": "Shell", "arguments": arguments})
+    batch = batch_of(place, task("one", f"tool_call: {call}", max_tokens=1))
+    status, stderr = batch.run()
+    assert (status, set(by_id(batch))) == (1, {"one"})
+    assert stderr.startswith("1 tasks; 1 ")
+    assert str(index) in "".join(stderr.partition("\n")[2].split())
+
+
 @pytest.mark.spec("R-431")
 def test_a_wrong_line_is_named_before_anything_runs(place: Place) -> None:
     batch = batch_of(place, task("first"))

@@ -75,8 +75,9 @@ def run_batch(options: BatchOptions, stderr_fd: int, flags: Flags, settings: Set
                 async with process.watch(partial(batch.stop, "interrupt")) as beside:
                     beside.start_soon(show_progress, batch.state, stderr_fd)
                     state = await batch.run()
+            status = _report(state, process, options.results_path)
             store_last_sessions(settings.share_dir, state.sessions)
-            return _report(state, process, options.results_path)
+            return status
 
         return process.run(run)
 
