@@ -7,9 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from kimi.application.sessions.negotiate_initialize import InitializeOutcome
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import APIStatusError
+from kimi.interfaces.web.sessions.hosted_session import Member, host_session
+from tests.support.conversations import conversation_with
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Json, Place
 from tests.support.web.hosting import Closed, Line, hosting, play
@@ -365,3 +368,25 @@ async def test_a_name_of_a_client_that_none_can_have_is_refused(place: Place, na
         session = await web.new_session(place)
         async with web.connect(session, client=name) as client:
             assert (await client.until("Refused"))["code"] == "invalid"
+
+
+@pytest.mark.spec("W-185")
+async def test_an_earlier_connection_that_is_opened_later_ends() -> None:
+    """Clients of a session that is being opened may overtake each other."""
+    closed: list[str] = []
+
+    def member(label: str, came_at: float, name: str | None = "page-1") -> Member:
+        return Member(lambda: None, lambda code: closed.append(f"{label} {code}"), name, came_at)
+
+    conversation = await conversation_with(FakeModel([]))
+    async with host_session(conversation, "/", lambda client, offers: InitializeOutcome((), (), ())) as session:
+        late, early = member("late", 2.0), member("early", 1.0)
+        async with (
+            session.join(late),
+            session.join(member("other", 3.0, "page-2")),
+            session.join(member("", 4.0, None)),
+        ):
+            session.keep_latest(early, 4411)
+            assert closed == ["early 4411"]
+            session.keep_latest(member("last", 5.0), 4411)
+            assert closed == ["early 4411", "late 4411"]

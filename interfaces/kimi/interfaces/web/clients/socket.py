@@ -42,6 +42,7 @@ class ClientSocket:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
+        self._came_at = anyio.current_time()
         self._socket = web.WebSocketResponse(
             timeout=CLOSE_TIMEOUT_S,
             heartbeat=HEARTBEAT_S,
@@ -84,9 +85,9 @@ class ClientSocket:
         if name is not None and not _NAME.fullmatch(name):
             raise Refusal("invalid", "The name of a client has 1 to 64 letters, digits, `-` and `_`.")
         stream = ClientStream(session, self._send, joins=self._request.query.get("batch") == "1")
-        member = Member(stream.wake, self.close, name)
+        member = Member(stream.wake, self.close, name, self._came_at)
         # Nothing is awaited up to the opening: what the earlier connection began is part of what the client is told.
-        session.close_client(name, REPLACED)
+        session.keep_latest(member, REPLACED)
         opening = session.open_stream(self._request.query.get("after"))
         async with session.join(member), anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_stream, stream, opening)

@@ -4,7 +4,7 @@ const FIRST_WAIT = 300;
 const LONGEST_WAIT = 4000;
 const SILENCE = 10_000;
 const PATIENCE = 5000;
-const FINAL = new Set([4400, 4403, 4404, 4409, 4410, 4411, 4500, 4503]);
+const FINAL = new Set([4400, 4403, 4404, 4409, 4410, 4500, 4503]);
 // By it the server knows that this page is back, and drops what the connection before may still hold.
 const NAME = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 

@@ -49,6 +49,8 @@ class Member:
     close: Callable[[int], None]
     name: str | None = None
     """What the client calls itself in each of its connections, if it does."""
+    came_at: float = 0.0
+    """When the connection came, on the clock of the event loop."""
     client: Client = field(default_factory=lambda: Client(wants_model_command=True))
     hooks: tuple[HookSubscription, ...] = ()
 
@@ -300,11 +302,14 @@ class HostedSession:
         model = conversation.models.choice and current_choice(conversation)
         return session_title(conversation), model, conversation.policy
 
-    def close_client(self, name: str | None, code: int) -> None:
-        """Close the connections of the client of this name; nothing more that they have sent is dealt with."""
-        for member in list(self._members):
-            if name is not None and member.name == name:
-                member.close(code)
+    def keep_latest(self, newcomer: Member, code: int) -> None:
+        """Close all connections of one client but the last, also where an earlier one was opened later."""
+        if newcomer.name is not None:
+            connections = [one for one in (*self._members, newcomer) if one.name == newcomer.name]
+            latest = max(connections, key=lambda one: one.came_at)
+            for member in connections:
+                if member is not latest:
+                    member.close(code)
 
     def close_clients(self, code: int) -> None:
         """Close the connections of all clients with this code."""
