@@ -70,6 +70,8 @@ class WorkerProcess:
         self._process: Process | None = None
         self._attempts: dict[str, _RunningAttempt] = {}
         self._started = anyio.Event()
+        self._gone = anyio.Event()
+        """Its status is known, or it could not be started."""
         self._heard = math.inf
         self._has_begun = False
         """Whether it has said anything."""
@@ -98,6 +100,7 @@ class WorkerProcess:
             self._started.set()
             with anyio.CancelScope(shield=True):
                 await self._end()
+            self._gone.set()
             for attempt in self._attempts.values():
                 attempt.end()
 
@@ -111,7 +114,7 @@ class WorkerProcess:
             await self._send({"type": "run", "key": key, "order": ORDERS.dump_python(order, mode="json")})
             await attempt.ready.wait()
             if attempt.ended.is_set() and attempt.outcome is None:
-                raise self._describe_loss()
+                raise await self._describe_loss()
             async with slot:
                 if not attempt.ended.is_set():
                     await self._send({"type": "go", "key": key})
@@ -132,7 +135,7 @@ class WorkerProcess:
             return attempt.outcome
         if attempt.turned.is_set():
             self.kill()  # has no effect on one that has ended
-            raise self._describe_loss()
+            raise await self._describe_loss()
         self.kill()
         text = f"It took longer than {order.task.timeout_s:g} s and could not be ended; its worker was killed."
         return AttemptOutcome("timeout", seconds=limit, error=BatchError("timeout", text))
@@ -166,7 +169,10 @@ class WorkerProcess:
             **extra,
         )
 
-    def _describe_loss(self) -> WorkerLost | WorkerNotStarted:
+    async def _describe_loss(self) -> WorkerLost | WorkerNotStarted:
+        """Return what is said of the loss; of a process that is about to end, with its status."""
+        with anyio.move_on_after(END_S):
+            await self._gone.wait()
         status = None if self._process is None else self._process.returncode
         ended = "" if status is None else f" with status {status}"
         if self._has_begun:
@@ -175,13 +181,13 @@ class WorkerProcess:
 
     async def _send(self, message: Mapping[str, Any]) -> None:
         if self.is_lost or self._process is None or self._process.stdin is None:
-            raise self._describe_loss()
+            raise await self._describe_loss()
         try:
             # Shielded: half a line would make the worker misunderstand every later one.
             with anyio.CancelScope(shield=True):
                 await self._process.stdin.send(encode_json(message) + b"\n")
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise self._describe_loss() from error
+            raise await self._describe_loss() from error
 
     async def _read_messages(self, process: Process) -> None:
         assert process.stdout is not None
