@@ -95,6 +95,17 @@ async def test_ids_are_echoed(place: Place, call_id: object) -> None:
             assert type(line["id"]) is type(call_id)
 
 
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999"])
+async def test_an_id_that_is_no_finite_number_is_refused(place: Place, number: bytes) -> None:
+    """It could not be echoed: readers of doubles make it infinite, which JSON cannot say."""
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        await client.send_bytes(b'{"jsonrpc":"2.0","id":%b,"method":"session/list"}\n' % number)
+        answer = await client.next_line()
+        assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+        assert await alive(client)
+
+
 @pytest.mark.spec("A-08")
 async def test_params_may_be_left_out(place: Place) -> None:
     async with acp_client(place) as client:

@@ -8,6 +8,7 @@ and an answer that cannot be encoded becomes an error.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -203,8 +204,10 @@ class AcpTransport:
 
 
 def is_request_id(value: object) -> bool:
-    """Return whether this can be the id of a request: a string, a number or null."""
-    return value is None or (isinstance(value, (str, int, float)) and not isinstance(value, bool))
+    """Return whether this can be the id of a request: a string, a number or null. An infinite one has no JSON."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, (str, int)) and not isinstance(value, bool))
 
 
 def _normalize_answer(message: RpcMessage) -> RpcMessage | None:
