@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,9 +15,10 @@ from xml.etree import ElementTree
 import anyio
 import pytest
 
-from kimi.interfaces.conformance.connection import run_with_files, stdio_server
+from kimi.interfaces.conformance.connection import kill_leftovers, run_with_files, stdio_server
 from kimi.interfaces.conformance.ledger import Ledger, Mismatch
 from kimi.interfaces.conformance.peer import MAX_RECEIVED_BYTES, Peer
+from tests.support.program.processes import comes_true
 from tests.support.program.wire_process import Place
 
 BASE = """
@@ -141,6 +143,22 @@ for m in messages():
     started = [int(one) for one in pids.read_text().split()]
     assert started
     assert not [pid for pid in started if is_running(pid)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes of other groups cannot be found")
+def test_leftovers_have_ended_when_they_are_said_to(tmp_path: Path) -> None:
+    """A process that is killed needs a processor once more, and the others have them all."""
+    begun = [tmp_path / str(number) for number in range(12)]
+    program = "import sys; open(sys.argv[1], 'w').close()\nwhile True: pass"
+    started = [subprocess.Popen([sys.executable, "-c", program, path], cwd=tmp_path) for path in begun]
+    try:
+        assert comes_true(lambda: all(path.exists() for path in begun), 20)
+        asyncio.run(kill_leftovers(tmp_path))
+        assert not [one.pid for one in started if is_running(one.pid)]
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
 
 
 def is_running(pid: int) -> bool:

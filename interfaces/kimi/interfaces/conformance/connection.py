@@ -15,6 +15,8 @@ from kimi.interfaces.conformance.ledger import Mismatch
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 KEPT_ERROR_BYTES: Final = 64 * 1024
 
+_LEFTOVERS_S: Final = 4.0
+
 
 class Connection(Protocol):
     """Sends and receives lines. What needs a process raises Mismatch where there is none."""
@@ -177,15 +179,22 @@ def close_pipe(process: asyncio.subprocess.Process, number: int) -> None:
         pipe.close()
 
 
-def kill_leftovers(root: Path) -> None:
+async def kill_leftovers(root: Path) -> None:
     """End the processes that work below a directory or have it in their environment, whatever group they are in.
 
-    A server may start commands in sessions of their own. Elsewhere than on Linux they cannot be found.
+    A server may start commands in sessions of their own. Elsewhere than on Linux they cannot be found. Returns when
+    they have ended, which on a busy machine is not at once, or after four seconds.
     """
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if _belongs_to(entry, root):
-                os.kill(int(entry.name), signal.SIGKILL)
+    for _ in range(int(_LEFTOVERS_S / 0.02)):
+        is_found = False
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if _belongs_to(entry, root):
+                    is_found = True
+                    os.kill(int(entry.name), signal.SIGKILL)
+        if not is_found:
+            return
+        await asyncio.sleep(0.02)
 
 
 def _belongs_to(entry: Path, root: Path) -> bool:

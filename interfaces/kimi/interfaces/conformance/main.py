@@ -160,7 +160,7 @@ async def _running(request: Request, model: ModelServer) -> AsyncGenerator[Path 
             yield home.work
         finally:
             await _stop(process)
-            kill_leftovers(home.root)
+            await kill_leftovers(home.root)
 
 
 async def _wait_until_ready(request: Request, process: asyncio.subprocess.Process) -> None:

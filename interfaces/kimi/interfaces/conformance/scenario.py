@@ -64,7 +64,7 @@ class Stage:
         for peer in self._peers:
             await peer.close()
         if self.target.has_process:
-            kill_leftovers(self.home.root)
+            await kill_leftovers(self.home.root)
 
 
 Act: TypeAlias = Callable[[Stage], Awaitable[None]]
