@@ -347,7 +347,7 @@ async def test_conversation_end_rejects_pending_requests() -> None:
     assert outcome.status == TurnStatus("cancelled")
     assert conversation.events.pending_requests.list_requests() == []
     assert [event.response for event in outcome.events if isinstance(event, ApprovalResponse)] == ["reject"]
-    with anyio.fail_after(1):
+    with anyio.fail_after(10):
         answer = await conversation.events.pending_requests.ask(asked(outcome)[0], conversation.events.emit)
     assert answer == ApprovalAnswer("reject")
 

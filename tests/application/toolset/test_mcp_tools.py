@@ -172,9 +172,8 @@ async def test_call_reports_server_disconnect() -> None:
 
 @pytest.mark.spec("T-128")
 async def test_failed_calls_return_documented_messages(tmp_path: Path) -> None:
-    tools = ["fail", "slow", "wrong", "late", "crash"]
-    late = {"error": {"code": -32001, "message": "whatever"}}
-    server = raw_server("s", tools=tools, timeout_ms=300, errors={"late": late["error"]})
+    late = {"code": -32001, "message": "whatever"}  # by which the library says that a call took too long
+    server = raw_server("s", tools=["fail", "wrong", "late", "crash"], errors={"late": late})
     names = ["fail", "wrong", "late", "crash"]
     async with connected(tmp_path, server, raw_server("t", tools=["sleep"], timeout_ms=100)) as source:
         calls = [says(call(name, name)) for name in names]

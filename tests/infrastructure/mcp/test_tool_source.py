@@ -105,15 +105,14 @@ async def test_server_without_login_sends_no_message(tmp_path: Path) -> None:
 
 
 async def test_failed_calls_raise_distinct_errors(tmp_path: Path) -> None:
-    tools = ["echo", "wrong", "fail", "slow", "crash"]
-    async with connected(tmp_path, raw_server("s", tools=tools, timeout_ms=300)) as source:
+    servers = raw_server("s", tools=["wrong", "fail", "crash"]), raw_server("impatient", tools=["slow"], timeout_ms=300)
+    async with connected(tmp_path, *servers) as source:
         with pytest.raises(SourceCallFailed, match="wrong in every way") as failure:
             await source.call("s", "wrong", {}, decline)
         assert type(failure.value) is SourceCallFailed
         assert (await source.call("s", "fail", {}, decline)).is_error
         with pytest.raises(SourceTimedOut):
-            await source.call("s", "slow", {"text": "0.6"}, decline)
-        await anyio.sleep(0.5)  # one thread serves
+            await source.call("impatient", "slow", {"text": "0.6"}, decline)
         with pytest.raises(SourceDisconnected):
             await source.call("s", "crash", {}, decline)
 

@@ -144,7 +144,7 @@ async def test_modes_and_options_are_answered_while_a_turn_runs(place: Place) ->
         session_id = await client.new_session(place)
         running = await client.request("session/prompt", prompt(session_id, "hi"))
         await client.until_update("agent_message_chunk")
-        with anyio.fail_after(1):
+        with anyio.fail_after(10):
             await client.result("session/set_mode", {"sessionId": session_id, "modeId": "yolo"})
             await set_option(client, session_id, "mode", "default")
             await client.result("session/list")

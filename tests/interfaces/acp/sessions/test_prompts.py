@@ -16,6 +16,7 @@ from kimi.domain.errors import APIStatusError, AuthExpired
 from kimi.domain.turn import StopReason, TokenUsage
 from tests.support.acp.client import AcpClient, acp_client, prompt, using
 from tests.support.fakes import FakeModel, forever
+from tests.support.program.pace import slowdown
 from tests.support.program.wire_process import Json, Place, alive, eventually
 
 pytestmark = pytest.mark.anyio
@@ -168,26 +169,28 @@ async def test_prompts_without_usable_content_are_refused(place: Place) -> None:
 
 @pytest.mark.spec("A-65")
 async def test_cancel_during_streaming_ends_the_turn(place: Place) -> None:
+    patience_s = slowdown()  # a second on a quiet machine
     model = FakeModel([[ThinkPart("hm"), TextPart("begun"), forever], [TextPart("next")]])
     async with acp_client(place, adapt=using(model)) as client:
         session_id = await session_of(client, place)
         call_id = await client.request("session/prompt", prompt(session_id, "hi"))
         await client.until_update("agent_message_chunk")
         await client.notify("session/cancel", {"sessionId": session_id})
-        with anyio.fail_after(1):
+        with anyio.fail_after(patience_s):
             assert (await client.answer_of(call_id))["result"]["stopReason"] == "cancelled"
         assert (await client.say(session_id, "go on"))["result"]["stopReason"] == "end_turn"
 
 
 @pytest.mark.spec("A-66", "A-72", "A-75")
 async def test_cancel_during_a_permission_request_ends_the_turn(place: Place) -> None:
+    patience_s = slowdown()  # a second on a quiet machine
     model = FakeModel([[shell_call("true")], [shell_call("false", "c2")], [TextPart("end")]])
     async with acp_client(place, adapt=using(model)) as client:
         session_id = await session_of(client, place)
         call_id = await client.request("session/prompt", prompt(session_id, "hi"))
         asked = await client.until_method("session/request_permission")
         await client.notify("session/cancel", {"sessionId": session_id})
-        with anyio.fail_after(1):
+        with anyio.fail_after(patience_s):
             assert (await client.answer_of(call_id))["result"]["stopReason"] == "cancelled"
         taken_back = [line["params"] for line in client.lines if line.get("method") == "$/cancel_request"]
         assert taken_back == [{"requestId": asked["id"]}]
