@@ -226,6 +226,12 @@ def test_the_list_of_ids_and_the_checklists_agree() -> None:
     assert list(disagreements(found, listed())) == []
 
 
+def test_the_overview_names_the_first_and_the_last_item_of_each_checklist() -> None:
+    overview = re.findall(r"([WRTA]-\d+) … ([WRTA]-\d+)", text_of(SPEC / "README.md"))
+    ends = [[item for item in listed() if item[0] == letter] for letter in "WRTA"]
+    assert overview == [(items[0], items[-1]) for items in ends]
+
+
 def test_ids_are_numbered_without_gaps_but_before_a_ten_and_twins_exist() -> None:
     names = [row[0] for row in rows()]
     for letter in "WRTA":

@@ -24,6 +24,7 @@ from kimi.domain.tools.tool import ToolReturnValue
 from tests.support.mcp.entries import raw_server
 from tests.support.mcp.fake_source import Elicit, FakeServer, FakeToolSource
 from tests.support.mcp.stage import connected, decline, text_of, view
+from tests.support.program.pace import slowdown
 
 pytestmark = pytest.mark.anyio
 
@@ -206,13 +207,14 @@ async def test_reload_replaces_the_servers(source: ToolSource) -> None:
 
 @pytest.mark.spec("T-140")
 async def test_ended_source_refuses_calls_and_end_is_repeatable(source: ToolSource) -> None:
+    patience_s = slowdown()  # a second on a quiet machine
     source.request_stop()
     source.request_stop()
     await source.stop_and_wait(3)
     await source.stop_and_wait(3)
     source.start()
     source.reload([McpServer(name="s", command="no-such-program")])
-    with anyio.fail_after(10):
+    with anyio.fail_after(patience_s):
         await source.wait_for_first_connect()
     with pytest.raises(SourceCallFailed):
         await source.call("s", "echo", {}, decline)

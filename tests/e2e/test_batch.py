@@ -53,7 +53,6 @@ def test_each_task_has_one_result_with_its_answer(place: Place) -> None:
     assert result["session_id"] in done.stderr.decode()
 
 
-@pytest.mark.spec("R-430")
 def test_what_cannot_be_stored_at_the_end_takes_no_summary_away(place: Place) -> None:
     index = place.share / "kimi.json"
     arguments = json.dumps({"command": f"rm -f {index}; mkdir -p {index}/taken"})

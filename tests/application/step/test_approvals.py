@@ -21,6 +21,7 @@ from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
 from kimi.domain.turn import TurnStatus
 from tests.support.conversations import Run, conversation_with, run
 from tests.support.fakes import FakeModel, FakeTool, Pause
+from tests.support.program.pace import slowdown
 
 pytestmark = pytest.mark.anyio
 
@@ -335,6 +336,7 @@ async def test_session_approval_releases_nothing_that_is_asked_about_by_now() ->
 
 @pytest.mark.spec("T-113")
 async def test_conversation_end_rejects_pending_requests() -> None:
+    patience_s = slowdown()  # a second on a quiet machine
     conversation = await conversation_with(FakeModel([[call("c1", "Write")]]), [FakeTool("Write", action="edit file")])
 
     def leave(conversation: Conversation, event: Event) -> None:
@@ -347,7 +349,7 @@ async def test_conversation_end_rejects_pending_requests() -> None:
     assert outcome.status == TurnStatus("cancelled")
     assert conversation.events.pending_requests.list_requests() == []
     assert [event.response for event in outcome.events if isinstance(event, ApprovalResponse)] == ["reject"]
-    with anyio.fail_after(10):
+    with anyio.fail_after(patience_s):
         answer = await conversation.events.pending_requests.ask(asked(outcome)[0], conversation.events.emit)
     assert answer == ApprovalAnswer("reject")
 

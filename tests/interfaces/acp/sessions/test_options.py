@@ -14,6 +14,7 @@ from kimi.domain.content.parts import TextPart
 from kimi.domain.turn import TokenUsage
 from tests.support.acp.client import AcpClient, acp_client, prompt, using
 from tests.support.fakes import FakeModel
+from tests.support.program.pace import slowdown
 from tests.support.program.wire_process import Json, Place
 
 pytestmark = pytest.mark.anyio
@@ -137,6 +138,7 @@ async def test_model_is_restored_with_the_session(place: Place) -> None:
 
 
 async def test_modes_and_options_are_answered_while_a_turn_runs(place: Place) -> None:
+    patience_s = slowdown()  # a second on a quiet machine
     release = anyio.Event()
     model = FakeModel([[TextPart("begun"), release.wait, TextPart("ended")]])
     async with acp_client(place, adapt=using(model)) as client:
@@ -144,7 +146,7 @@ async def test_modes_and_options_are_answered_while_a_turn_runs(place: Place) ->
         session_id = await client.new_session(place)
         running = await client.request("session/prompt", prompt(session_id, "hi"))
         await client.until_update("agent_message_chunk")
-        with anyio.fail_after(10):
+        with anyio.fail_after(patience_s):
             await client.result("session/set_mode", {"sessionId": session_id, "modeId": "yolo"})
             await set_option(client, session_id, "mode", "default")
             await client.result("session/list")

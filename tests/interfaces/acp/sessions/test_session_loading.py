@@ -201,6 +201,7 @@ async def test_session_of_another_process_is_refused_soon_and_in_words(place: Pl
 
 
 async def test_a_request_that_takes_its_time_can_be_cancelled(place: Place) -> None:
+    patience_s = slowdown()  # a second on a quiet machine
     model = FakeModel([[TextPart("one")]])
     async with acp_client(place, adapt=using(model)) as holder:
         await holder.shake_hands()
@@ -211,7 +212,7 @@ async def test_a_request_that_takes_its_time_can_be_cancelled(place: Place) -> N
             loading = await client.request("session/load", at(place, session_id))
             await anyio.sleep(0.1)
             await client.notify("$/cancel_request", {"requestId": loading})
-            with anyio.fail_after(10):
+            with anyio.fail_after(patience_s):
                 error = (await client.answer_of(loading))["error"]
             assert (error["code"], error["message"]) == (-32800, "Request cancelled")
             await client.new_session(place)

@@ -122,7 +122,7 @@ class AcpTransport:
         if "method" not in message and "id" in message and ("result" in message or "error" in message):
             return _normalize_answer(message)
         if not is_request_id(message.get("id")):
-            self._put_error(INVALID_REQUEST, "Invalid request", "id: must be a string, a number or null")
+            self._put_error(INVALID_REQUEST, "Invalid request", "id: must be a string, a finite number or null")
             return None
         if not isinstance(message.get("method"), str):
             self._put_error(INVALID_REQUEST, "Invalid request", "the message has no method", message.get("id"))
